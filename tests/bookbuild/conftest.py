@@ -229,8 +229,8 @@ def _in_process(monkeypatch):
                     raise BookError(
                         f"{where}::{cell.id}: {type(error).__name__}: {error}"
                     ) from None
-                kind, said = type(error).__name__, str(error)
-                cell.outputs = [new_output("error", ename=kind, evalue=said, traceback=[said])]
+                kind, text = type(error).__name__, str(error)
+                cell.outputs = [new_output("error", ename=kind, evalue=text, traceback=[text])]
                 continue
             if printed.getvalue():
                 cell.outputs += [new_output("stream", name="stdout", text=printed.getvalue())]

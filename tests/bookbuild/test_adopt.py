@@ -26,7 +26,7 @@ def call(book, monkeypatch, quick):
     return lambda *args: CliRunner().invoke(main, args)
 
 
-def of(text, name):
+def cell_of(text, name):
     return next(c for c in text.cells if c.id == name)
 
 
@@ -56,7 +56,7 @@ def of(text, name):
          {"-除数为零。", "+除以零。"}),
     ],
 )  # fmt: skip
-def test_an_edit_changes_its_lines_and_no_others(book, edit, call, cell, lang, name, change, lines):
+def test_edit_changes_only_its_own_lines(book, edit, call, cell, lang, name, change, lines):
     chapter = name.partition("-")[0]
     before = book.text(chapter).read_text("utf8")
     edit(lang, chapter, lambda nb: cell(nb, name).update(copy.deepcopy(change)))
@@ -73,7 +73,7 @@ def test_an_edit_changes_its_lines_and_no_others(book, edit, call, cell, lang, n
     assert len(outdated(book)) == (english or "None." in str(change) or "A line." in str(change))
 
 
-def test_new_cells_keep_their_places(book, edit, call):
+def test_adopt_keeps_new_cells_in_place(book, edit, call):
     def add(nb):
         nb.cells.insert(0, new_markdown_cell("Before all.", id="new-0"))
         nb.cells[3:3] = [
@@ -83,28 +83,28 @@ def test_new_cells_keep_their_places(book, edit, call):
         nb.cells.append(new_code_cell("print(3)", id="new-3"))
 
     edit("en", "adding", add)
-    wanted = [c.id for c in read(book.notebook("en", "adding")).cells]
+    expected = [c.id for c in read(book.notebook("en", "adding")).cells]
     done = call("adopt", "adding")
     assert done.exit_code == 0, done.output
     written = [c.id for c in load(book, "adding").cells]
-    assert written == [name for name in wanted if not name.endswith(SOLUTION)]
-    assert [c.id for c in read(book.notebook("zh", "adding")).cells] == wanted
-    assert of(load(book, "adding"), "new-1").metadata == {"tags": ["right"]}
+    assert written == [name for name in expected if not name.endswith(SOLUTION)]
+    assert [c.id for c in read(book.notebook("zh", "adding")).cells] == expected
+    assert cell_of(load(book, "adding"), "new-1").metadata == {"tags": ["right"]}
     assert [piece.cell for piece in outdated(book)] == ["new-0", "new-2"]
 
 
-def test_both_languages_at_once(book, edit, call, cell):
+def test_adopt_takes_edits_of_both_languages(book, edit, call, cell):
     edit("en", "adding", lambda nb: cell(nb, "adding-recap").update(source="## Recap\n\nAll."))
     edit("zh", "adding", lambda nb: cell(nb, "adding-recap").update(source="## 小结\n\n全部。"))
     edit("zh", "adding", lambda nb: cell(nb, "adding-title").update(source="# 相加\n\n$a + b$。"))
     done = call("adopt", "adding")
     assert done.exit_code == 0, done.output
     assert [piece.cell for piece in outdated(book)] == ["adding-recap"]
-    words = of(load(book, "adding"), "adding-recap").words
+    words = cell_of(load(book, "adding"), "adding-recap").words
     assert (words.en, words.zh) == ("## Recap\n\nAll.", "## 小结\n\n全部。")
 
 
-def test_the_mark_of_a_waiting_translation_stays_out(book, mend, edit, call, cell):
+def test_adopt_drops_the_mark_of_waiting_translations(book, mend, edit, call, cell):
     mend("adding", "The sum is printed.", "The sum is shown.")
     mend("adding", "%%% zh\n# 两数相加\n\n加法需要 $a + b$。\n", "")
     assert call("update").exit_code == 0
@@ -116,12 +116,12 @@ def test_the_mark_of_a_waiting_translation_stays_out(book, mend, edit, call, cel
     edit("zh", "adding", translate)
     assert call("adopt", "adding").exit_code == 0
     text = load(book, "adding")
-    assert of(text, "adding-recap").words.zh == "## 小结\n\n和会显示。"
-    assert of(text, "adding-title").words.zh == "# 相加\n\n要 $a + b$。"
+    assert cell_of(text, "adding-recap").words.zh == "## 小结\n\n和会显示。"
+    assert cell_of(text, "adding-title").words.zh == "# 相加\n\n要 $a + b$。"
     assert [piece.cell for piece in outdated(book)] == ["adding-recap"]
 
 
-def test_filled_links_and_versions_stay_open_in_the_text(book, mend, edit, call, cell):
+def test_adopt_keeps_link_and_version_placeholders(book, mend, edit, call, cell):
     (book.root / "requirements.txt").write_text("torch==2.14.1\n")
     mend("adding", "Addition needs", "[](failing.ipynb) in PyTorch {{ oldest_pytorch }}.\nIt needs")
     mend("adding", "加法需要", "PyTorch {{ oldest_pytorch }} 里的[](failing.ipynb)。\n需要")
@@ -136,7 +136,7 @@ def test_filled_links_and_versions_stay_open_in_the_text(book, mend, edit, call,
             ),
         )  # fmt: skip
     assert call("adopt", "adding").exit_code == 0
-    words = of(load(book, "adding"), "adding-title").words
+    words = cell_of(load(book, "adding"), "adding-title").words
     assert "[](failing.ipynb) in PyTorch {{ oldest_pytorch }}.\nYou need" in words.en
     assert "PyTorch {{ oldest_pytorch }} 里的[](failing.ipynb)。\n只需" in words.zh
 
@@ -167,7 +167,7 @@ def test_filled_links_and_versions_stay_open_in_the_text(book, mend, edit, call,
         ("en", lambda nb: None, "adding: no cell was edited; `book update adding` makes its"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_adopted_is_named_and_nothing_is_written(
+def test_adopt_rejects_other_edits_and_writes_nothing(
     book, edit, call, tmp_path, lang, change, what
 ):
     edit(lang, "adding", change)
@@ -178,7 +178,7 @@ def test_what_cannot_be_adopted_is_named_and_nothing_is_written(
     assert {p: p.read_bytes() for p in book.root.rglob("*") if p.is_file()} == before
 
 
-def test_a_cell_that_changed_in_the_text_too(book, mend, edit, call, cell):
+def test_adopt_rejects_a_cell_that_also_changed_in_the_text(book, mend, edit, call, cell):
     mend("adding", "The sum is printed.", "The sum is shown.")
     edit("en", "adding", lambda nb: cell(nb, "adding-recap").update(source="## Recap\n\nAll."))
     done = call("adopt", "adding")
@@ -186,7 +186,7 @@ def test_a_cell_that_changed_in_the_text_too(book, mend, edit, call, cell):
     assert call("update").exit_code == 1
 
 
-def test_what_is_in_the_text_already_is_no_edit(book, mend, edit, call, cell):
+def test_edit_that_matches_the_text_is_ignored(book, mend, edit, call, cell):
     mend("adding", "The sum is printed.", "All.")
     edit("en", "adding", lambda nb: cell(nb, "adding-recap").update(source="## Recap\n\nAll."))
     assert call("update").exit_code == 0
@@ -199,7 +199,7 @@ PROSE = st.text(st.sampled_from("ab #`$%\n*[]()中，。{}\t\"'\\"), min_size=1,
 @given(prose=PROSE, chinese=PROSE, code=PROSE, cause=PROSE)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow,
           HealthCheck.function_scoped_fixture])  # fmt: skip
-def test_any_edit_is_taken_as_it_is_or_refused(book, prose, chinese, code, cause):
+def test_adopt_takes_any_edit_exactly_or_rejects_it(book, prose, chinese, code, cause):
     kept = {p: p.read_bytes() for p in book.root.rglob("*") if p.is_file()}
     try:
         for lang, words in (("en", prose), ("zh", chinese)):
@@ -218,7 +218,7 @@ def test_any_edit_is_taken_as_it_is_or_refused(book, prose, chinese, code, cause
             assert book.text("adding").read_bytes() == before
         else:
             text = load(book, "adding")
-            recap, numbers = of(text, "adding-recap").words, of(text, "adding-numbers")
+            recap, numbers = cell_of(text, "adding-recap").words, cell_of(text, "adding-numbers")
             assert (recap.en, recap.zh) == (prose.strip("\n"), chinese.strip("\n"))
             assert (numbers.source, numbers.cause.en) == (code.strip("\n"), cause)
     finally:
@@ -226,7 +226,7 @@ def test_any_edit_is_taken_as_it_is_or_refused(book, prose, chinese, code, cause
             path.write_bytes(content)
 
 
-def test_adopting_nothing_in_a_chapter_that_does_not_exist(book):
+def test_adopt_rejects_unknown_chapter_and_missing_notebook(book):
     with pytest.raises(BookError, match="no chapter 'addin': did you mean adding"):
         adopt(book, "addin")
     book.notebook("en", "adding").unlink()

@@ -57,7 +57,7 @@ def names_of_helpers(cells):
     }
 
 
-def test_every_chapter_has_its_section_in_order(sheet):
+def test_every_chapter_has_a_section_in_order(sheet):
     found = parts(sheet)
     assert list(found) == BOOK.chapters
     assert [name for name, cells in found.items() if len(shown(cells)) < 3] == []
@@ -65,20 +65,20 @@ def test_every_chapter_has_its_section_in_order(sheet):
     assert all(titles) and len(titles) == 1 + len(BOOK.chapters)
 
 
-def test_shown_lines_hold_no_assert_and_no_helper(sheet):
+def test_shown_lines_contain_no_assert_and_no_helper(sheet):
     for name, cells in parts(sheet).items():
         ours = names_of_helpers(cells) | {"helpers", "assert", "raises"}
         for cell in shown(cells):
             assert not ours & set(tokens(cell.source)), f"{name}: {cell.id}"
 
 
-def test_shown_lines_fit_into_a_column_and_print_nothing(sheet):
+def test_shown_lines_fit_the_column_and_print_nothing(sheet):
     for cell in shown(code_cells(sheet)):
         wide = [line for line in cell.source.splitlines() if columns(line) > COLUMNS]
         assert not wide and not cell.outputs, cell.id
 
 
-def test_every_shown_cell_is_followed_by_its_proof(sheet):
+def test_proof_follows_every_shown_cell(sheet):
     for name, cells in parts(sheet).items():
         for cell, proof in zip(cells, [*cells[1:], None], strict=True):
             if "remove-cell" not in tags(cell):
@@ -86,6 +86,6 @@ def test_every_shown_cell_is_followed_by_its_proof(sheet):
                 assert {"assert", "raises"} & set(tokens(proof.source)), f"{name}: {cell.id}"
 
 
-def test_no_name_leaks_from_one_chapter_into_the_next(sheet):
+def test_chapters_use_no_names_of_other_chapters(sheet):
     for name, cells in parts(sheet).items():
         assert undefined_names("\n".join(cell.source for cell in cells)) == [], name

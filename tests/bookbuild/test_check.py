@@ -38,7 +38,7 @@ def starts(problems, *beginnings):
         assert problem.startswith(beginning)
 
 
-def test_the_tiny_book_has_no_fault(book):
+def test_tiny_book_passes_the_check(book):
     assert check(book) == []
     assert check(book, release=True) == []
 
@@ -47,7 +47,7 @@ def test_the_tiny_book_has_no_fault(book):
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_code_changed_by_hand(faults, edit, cell, lang):
+def test_code_edited_in_notebook_is_reported(faults, edit, cell, lang):
     def change(nb):
         cell(nb, "adding-numbers").source = "# add\na = 1 + 2\nassert a == 2\na"
 
@@ -58,7 +58,7 @@ def test_code_changed_by_hand(faults, edit, cell, lang):
     )
 
 
-def test_code_changed_by_hand_in_text_and_notebook_has_not_run(book, mend, edit, cell, quick):
+def test_same_edit_in_text_and_notebook_requires_a_run(book, mend, edit, cell, quick):
     """What the text says is no edit; the output is still of the code before."""
     mend("adding", "a = 1 + 1\nassert a == 2\n", "a = 2 + 2\n")
     source = "# add both numbers\na = 2 + 2\na"
@@ -87,12 +87,12 @@ def test_code_changed_by_hand_in_text_and_notebook_has_not_run(book, mend, edit,
         lambda c: c["setup"].update(source=c["setup"].source + "\nimport torch"),
     ],
 )
-def test_a_cell_written_by_hand(faults, edit, lang, change):
+def test_cell_edited_in_notebook_is_reported(faults, edit, lang, change):
     edit(lang, "adding", lambda nb: change({c.id: c for c in nb.cells}))
     assert any(p.startswith(f"{lang}/adding::") and ADOPT in p for p in faults()), faults()
 
 
-def test_a_fault_whose_stamp_was_forged_is_not_as_the_text_says(faults, forge, cell):
+def test_cell_with_forged_stamp_differs_from_text(faults, forge, cell):
     forge("adding", lambda nb: cell(nb, "adding-title").update(source="# Other\n\n$a + b$"))
     starts(
         faults(),
@@ -102,7 +102,7 @@ def test_a_fault_whose_stamp_was_forged_is_not_as_the_text_says(faults, forge, c
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_cells_moved_removed_or_added_by_hand(faults, edit, book, lang):
+def test_moved_removed_or_added_cells_are_reported(faults, edit, book, lang):
     before = book.notebook(lang, "adding").read_bytes()
 
     def swap(nb):
@@ -113,37 +113,37 @@ def test_cells_moved_removed_or_added_by_hand(faults, edit, book, lang):
         nb.cells[-1].update(id="adding-forged", execution_count=5)
 
     removed = "removed by hand; remove it in book/text/adding.md"
-    for change, told in (
+    for change, message in (
         (swap, ADOPT),
         (add, ADOPT),
         (lambda nb: nb.cells.pop(), removed),
         (lambda nb: nb.cells.pop(0), removed),
     ):
         edit(lang, "adding", change)
-        assert any(p.startswith(f"{lang}/adding::") and told in p for p in faults()), faults()
+        assert any(p.startswith(f"{lang}/adding::") and message in p for p in faults()), faults()
         book.notebook(lang, "adding").write_bytes(before)
     assert faults() == []
 
 
-def test_a_summary_changed_by_hand(faults, edit):
+def test_edited_summary_is_reported(faults, edit):
     edit("zh", "adding", lambda nb: nb.metadata.update(summary="别的"))
     only(faults(), "zh/adding::summary: not what the text makes of it")
 
 
-def test_stamps_changed_by_hand(faults, edit):
+def test_edited_stamps_are_reported(faults, edit):
     edit("en", "adding", lambda nb: nb.metadata.made.update(helpers="0123"))
     only(faults(), "en/adding: must run: its helpers changed; run `book update adding`")
     edit("en", "adding", lambda nb: nb.metadata.pop("made"))
     assert any(p.startswith("en/adding") for p in faults())
 
 
-def test_stamps_of_the_translation_changed_by_hand(faults, book):
+def test_edited_translation_stamps_are_reported(faults, book):
     path = book.root / "book/translated.json"
     path.write_text(path.read_text().replace('"adding-title"', '"adding-gone"'))
     only(faults(), "book/translated.json::adding: not what the text makes of it; run `book update")
 
 
-def test_a_query_leads_to_one_section(book, mend):
+def test_duplicate_query_is_reported(book, mend):
     mend("adding", "加法需要 $a + b$。\n", "加法需要 $a + b$。\n%%% queries\nplus sign\nsum\n")
     mend("failing", "这总会失败。\n", "这总会失败。\n%%% queries\nzero\nSum\n")
     only(
@@ -152,7 +152,7 @@ def test_a_query_leads_to_one_section(book, mend):
     )
 
 
-def test_a_text_that_changed_since_the_notebooks_were_made(faults, mend):
+def test_text_newer_than_notebooks_is_reported(faults, mend):
     mend("adding", "The sum is printed.", "The sum is shown.")
     starts(
         faults(),
@@ -161,7 +161,7 @@ def test_a_text_that_changed_since_the_notebooks_were_made(faults, mend):
     )
 
 
-def test_jupyters_own_save_is_no_edit(book, edit):
+def test_save_by_jupyter_is_ignored(book, edit):
     def save(nb):
         nb.metadata.kernelspec.display_name = "Python 3 (ipykernel)"
         nb.metadata.language_info = {"name": "python", "version": "3.13.1", "mimetype": "text/x"}
@@ -181,17 +181,17 @@ def test_jupyters_own_save_is_no_edit(book, edit):
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_an_unrun_cell(faults, edit, cell, lang):
+def test_unrun_cell_is_reported(faults, edit, cell, lang):
     edit(lang, "adding", lambda nb: cell(nb, "adding-numbers").update(execution_count=None))
     assert any(f"{lang}/adding::adding-numbers: never run" in p for p in faults())
 
 
-def test_an_unrun_cell_whose_stamp_was_forged(faults, forge, cell):
+def test_unrun_cell_with_forged_stamp_is_reported(faults, forge, cell):
     forge("adding", lambda nb: cell(nb, "adding-numbers").update(execution_count=None, outputs=[]))
     assert any("en/adding::adding-numbers: never run" in p for p in faults())
 
 
-def test_a_cell_whose_number_is_not_its_place(faults, forge, cell):
+def test_wrong_execution_count_is_reported(faults, forge, cell):
     forge("adding", lambda nb: cell(nb, "adding-numbers").update(execution_count=7))
     starts(
         faults(),
@@ -200,7 +200,7 @@ def test_a_cell_whose_number_is_not_its_place(faults, forge, cell):
     )
 
 
-def test_an_output_edited_by_hand_in_both_languages(faults, edit, cell):
+def test_output_edited_in_both_languages_is_reported(faults, edit, cell):
     def change(nb):
         cell(nb, "adding-numbers").outputs[0].data["text/plain"] = "3"
 
@@ -213,7 +213,7 @@ def test_an_output_edited_by_hand_in_both_languages(faults, edit, cell):
     )
 
 
-def test_an_output_that_is_not_the_one_of_the_other_language(faults, edit, cell):
+def test_output_that_differs_between_languages_is_reported(faults, edit, cell):
     def change(nb):
         cell(nb, "adding-numbers").outputs[0].data["text/plain"] = "3"
         stamp(nb, nb.metadata.made["helpers"])
@@ -233,7 +233,7 @@ def test_an_output_that_is_not_the_one_of_the_other_language(faults, edit, cell)
         ("<img src='//cdn.example/x.png'>", "loads from another host"),
     ],
 )
-def test_what_an_output_must_not_hold(faults, forge, cell, output, what):
+def test_local_paths_and_remote_loads_in_outputs_are_reported(faults, forge, cell, output, what):
     forge(
         "adding",
         lambda nb: cell(nb, "adding-numbers").outputs[0].data.update({"text/html": output}),
@@ -242,7 +242,7 @@ def test_what_an_output_must_not_hold(faults, forge, cell, output, what):
     assert len(found) == 2 and all(what in p for p in found), found
 
 
-def test_an_exception_without_tag_or_cause(book, mend, quick):
+def test_exception_without_cause_is_reported(book, mend, quick):
     mend("failing", "%%% cause\nThe divisor is zero.\n%%% zh\n除数为零。\n", "")
     assert update(book, ["failing"], echo=lambda line: None) == {}
     starts(
@@ -252,7 +252,7 @@ def test_an_exception_without_tag_or_cause(book, mend, quick):
     )
 
 
-def test_an_exception_without_its_tag(faults, forge, cell):
+def test_exception_without_tag_is_reported(faults, forge, cell):
     forge("failing", lambda nb: cell(nb, "failing-error").metadata.update(tags=[]))
     assert sum("raises, but has no tag raises-exception" in p for p in faults()) == 2
 
@@ -265,7 +265,7 @@ def test_an_exception_without_its_tag(faults, forge, cell):
     ],
     ids=["pixels", "drawing"],
 )
-def test_a_figure_without_text(faults, forge, cell, data):
+def test_figure_without_alt_text_is_reported(faults, forge, cell, data):
     forge("adding", lambda nb: cell(nb, "adding-numbers").outputs[0].data.update(data))
     found = faults()
     assert sum("add `%%% alt`" in p for p in found) == 2
@@ -274,7 +274,7 @@ def test_a_figure_without_text(faults, forge, cell, data):
 
 
 @pytest.mark.parametrize(("tag", "mark"), [("exercise", "✗"), ("solution", "✓")])
-def test_exercises_show_their_verdict(faults, forge, cell, tag, mark):
+def test_exercise_output_without_verdict_is_reported(faults, forge, cell, tag, mark):
     def change(nb):
         cell(nb, f"adding-{tag}").outputs[0].text = "nothing"
 
@@ -285,7 +285,7 @@ def test_exercises_show_their_verdict(faults, forge, cell, tag, mark):
     )
 
 
-def test_long_lines_and_large_files(faults, mend, forge, cell):
+def test_long_lines_and_large_files_are_reported(faults, mend, forge, cell):
     mend("adding", "assert a == 2\n", "assert a == 2  # " + "x" * 80 + "\n")
     forge(
         "adding",
@@ -301,7 +301,7 @@ def test_long_lines_and_large_files(faults, mend, forge, cell):
 # ---------------------------------------------------------------- claims
 
 
-def test_a_claim_that_no_cell_names(book, mend, quick):
+def test_claim_without_cell_is_reported(book, mend, quick):
     mend("adding", " claims=A-1", "")
     assert update(book, echo=lambda line: None) == {}
     only(check(book), "book/claims.yml:2: A-1: no cell of adding proves it")
@@ -319,7 +319,7 @@ def test_a_claim_that_no_cell_names(book, mend, quick):
         ("a = 1 + 1\na", True),
     ],
 )
-def test_a_claim_on_a_cell_that_proves_nothing(book, mend, quick, code, proves):
+def test_claim_requires_a_cell_that_asserts_or_outputs(book, mend, quick, code, proves):
     mend(
         "adding",
         "# add both numbers\na = 1 + 1\nassert a == 2\na\n```\n%%% zh\n把两个数相加",
@@ -330,13 +330,13 @@ def test_a_claim_on_a_cell_that_proves_nothing(book, mend, quick, code, proves):
     assert found == ([] if proves else ["book/claims.yml:2: A-1: no cell of adding proves it"])
 
 
-def test_a_claim_that_nobody_made(book, mend, quick):
+def test_unknown_claim_of_a_cell_is_reported(book, mend, quick):
     mend("adding", " claims=A-1", " claims=A-1,A-9")
     assert update(book, echo=lambda line: None) == {}
     only(check(book), "en/adding: proves A-9, which claims.yml does not have")
 
 
-def test_a_claim_twice_and_a_claim_of_no_chapter(faults, book):
+def test_duplicate_claim_and_claim_of_unknown_chapter_are_reported(faults, book):
     path = book.root / "book/claims.yml"
     rows = path.read_text("utf8")
     twin = rows.partition("\n")[2]
@@ -346,7 +346,7 @@ def test_a_claim_twice_and_a_claim_of_no_chapter(faults, book):
     assert "book/claims.yml:13: A-2: no chapter gone" in found
 
 
-def test_the_chinese_of_a_claim_is_linted(faults, book):
+def test_chinese_of_claims_is_linted(faults, book):
     path = book.root / "book/claims.yml"
     path.write_text(path.read_text("utf8").replace("一加一等于二。", "您的1加1"), "utf8")
     assert "book/claims.yml:2: A-1: 您: write 你 (全书用“你”)" in faults()
@@ -355,12 +355,12 @@ def test_the_chinese_of_a_claim_is_linted(faults, book):
 # ---------------------------------------------------------------- files
 
 
-def test_a_missing_notebook(book):
+def test_missing_notebook_is_reported(book):
     book.notebook("zh", "adding").unlink()
     only(check(book, ["adding"]), "zh/adding.ipynb: there is no such file")
 
 
-def test_strays(book):
+def test_files_missing_from_toc_are_reported(book):
     for lang in ("en", "zh"):
         write(clean(new_notebook()), book.notebook(lang, "stray"))
     book.text("stray").write_text("")
@@ -369,7 +369,7 @@ def test_strays(book):
     ]
 
 
-def test_two_cells_with_one_id(faults, book):
+def test_duplicate_cell_id_is_reported(faults, book):
     path = book.notebook("en", "adding")
     path.write_text(
         path.read_text("utf8").replace('"id": "adding-recap"', '"id": "adding-title"'), "utf8"
@@ -377,7 +377,7 @@ def test_two_cells_with_one_id(faults, book):
     assert any("several cells have the id adding-title" in p for p in faults())
 
 
-def test_an_unknown_chapter_suggests_the_nearest(book):
+def test_unknown_chapter_raises_with_a_suggestion(book):
     with pytest.raises(BookError, match=r"no chapter 'ading': did you mean adding\?"):
         check(book, ["ading"])
 
@@ -412,7 +412,7 @@ def test_an_unknown_chapter_suggests_the_nearest(book):
         ("check_adding = ", "check_other = ", "that check_other rejects a wrong answer"),
     ],
 )
-def test_what_a_text_must_have(faults, mend, book, old, new, what):
+def test_malformed_text_is_reported(faults, mend, book, old, new, what):
     if old.startswith("check_"):
         path = book.text("adding")
         path.write_text(path.read_text("utf8").replace("check_adding", "check_other"), "utf8")
@@ -422,7 +422,7 @@ def test_what_a_text_must_have(faults, mend, book, old, new, what):
     assert found and all("adding" in p for p in found), faults()
 
 
-def test_a_chapter_without_module_or_tests(faults, book):
+def test_missing_module_and_missing_tests_are_reported(faults, book):
     (book.root / "src/helpers/adding.py").unlink()
     (book.root / "tests/helpers/test_failing.py").unlink()
     assert faults() == [
@@ -446,19 +446,19 @@ def test_a_chapter_without_module_or_tests(faults, book):
          "def test_that():\n    assert 1\n", []),
     ],
 )  # fmt: skip
-def test_tests_that_try_no_wrong_answer(faults, book, tests, what):
+def test_tests_without_wrong_answers_are_reported(faults, book, tests, what):
     (book.root / "tests/helpers/test_adding.py").write_text(tests)
     found = faults()
     assert len(found) == len(what) and all(w in f for w, f in zip(what, found, strict=True)), found
 
 
-def test_an_exercise_without_a_checker(faults, book):
+def test_exercise_without_checker_is_reported(faults, book):
     path = book.text("adding")
     path.write_text(path.read_text("utf8").replace("check_adding", "adding"), "utf8")
     assert any("adding-exercise: no checker `check_…`" in p for p in faults())
 
 
-def test_english_alone_is_enough(book, quick):
+def test_check_accepts_untranslated_chapter_but_release_rejects_it(book, quick):
     """A chapter that nobody has translated is proved; a release waits for it."""
     text = book.text("adding").read_text("utf8")
     alone = re.sub(r"^%%% zh\n.*?(?=^%%%|\Z)", "", text, flags=re.M | re.S)
@@ -474,7 +474,7 @@ def test_english_alone_is_enough(book, quick):
 
 
 @pytest.mark.parametrize(
-    ("link", "told"),
+    ("link", "message"),
     [
         ("[x](gone.ipynb#x)", "9: adding-title: gone.ipynb#x: no chapter 'gone'"),
         ("[x](adding.ipynb#reacp)", "adding has no section 'reacp': did you mean recap?"),
@@ -482,14 +482,14 @@ def test_english_alone_is_enough(book, quick):
         ("[x](adding.ipynb#recap) [y](errors.md#any) [z](failing.ipynb) [i](index.md)", ""),
     ],
 )
-def test_a_link_that_leads_nowhere(book, mend, link, told):
+def test_broken_link_is_reported(book, mend, link, message):
     mend("adding", "Addition needs $a + b$.", f"Addition needs $a + b$. {link}")
     lines = [line for line in check(book) if "book/text/adding.md" in line]
-    assert [line for line in lines if "not the same" not in line] == lines[: bool(told)]
-    assert not told or told in lines[0]
+    assert [line for line in lines if "not the same" not in line] == lines[: bool(message)]
+    assert not message or message in lines[0]
 
 
-def test_a_notebook_without_cells_is_a_few_lines(book):
+def test_notebook_without_cells_is_reported_in_few_lines(book):
     path = book.notebook("zh", "adding")
     nb = json.loads(path.read_text("utf8"))
     path.write_text(json.dumps(nb | {"cells": []}), "utf8")

@@ -20,7 +20,7 @@ def call(book, monkeypatch):
     return lambda *args: CliRunner().invoke(main, args)
 
 
-def test_check_names_each_problem_and_fails(call, book):
+def test_check_lists_each_problem_and_fails(call, book):
     assert call("check", "adding").exit_code == 0
     book.notebook("zh", "adding").write_text("{}")
     done = call("check", "adding")
@@ -33,20 +33,20 @@ def test_check_names_each_problem_and_fails(call, book):
 
 
 @pytest.mark.parametrize("command", ["update", "check", "adopt"])
-def test_unknown_chapters_get_a_suggestion(call, command):
+def test_unknown_chapter_error_suggests_a_name(call, command):
     done = call(command, "addin")
     assert done.exit_code == 1
     assert done.stderr == "book: no chapter 'addin': did you mean adding?\n"
 
 
 @pytest.mark.parametrize("command", ["update", "check", "status", "build", "serve"])
-def test_outside_a_book(tmp_path_factory, monkeypatch, command):
+def test_commands_outside_a_book_fail(tmp_path_factory, monkeypatch, command):
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     done = CliRunner().invoke(main, [command])
     assert done.exit_code == 1 and done.stderr.startswith("book: no book here")
 
 
-def test_in_a_folder_that_is_gone(tmp_path):
+def test_missing_current_directory_fails_with_one_line(tmp_path):
     gone = tmp_path / "gone"
     script = "import os, sys; os.mkdir(sys.argv[1]); os.chdir(sys.argv[1]); os.rmdir(sys.argv[1])\n"
     script += "from bookbuild.cli import main; main(['check'])"
@@ -56,17 +56,17 @@ def test_in_a_folder_that_is_gone(tmp_path):
     assert done.stderr == "book: the current directory no longer exists\n"
 
 
-def test_serve_without_a_site(call):
+def test_serve_without_a_site_fails(call):
     done = call("serve")
     assert done.exit_code == 1 and "run `book build`" in done.stderr
 
 
-def test_it_says_its_version(call):
-    told = call("--version").stdout
-    assert told.strip().endswith(metadata.version("executable-pytorch-notes"))
+def test_version_option_prints_the_version(call):
+    message = call("--version").stdout
+    assert message.strip().endswith(metadata.version("executable-pytorch-notes"))
 
 
-def test_a_message_of_an_unknown_id_gets_a_suggestion(call, book):
+def test_unknown_message_id_error_suggests_an_id(call, book):
     path = book.root / "book/messages/python.yml"
     path.parent.mkdir()
     both = "{en: x, zh: x}"
@@ -76,12 +76,12 @@ def test_a_message_of_an_unknown_id_gets_a_suggestion(call, book):
     )
     done = call("messages", "division-by-zer")
     assert done.exit_code == 1
-    told = "book: no message 'division-by-zer': did you mean division-by-zero?\n"
-    assert done.stderr == told
+    message = "book: no message 'division-by-zer': did you mean division-by-zero?\n"
+    assert done.stderr == message
     assert call("messages", "nope").stderr == "book: no message 'nope' in book/messages\n"
 
 
-def test_a_cell_that_raises_is_one_line(call, mend, quick):
+def test_raising_cell_is_reported_in_one_line(call, mend, quick):
     mend("adding", "a = 1 + 1\nassert a == 2", "a = 1 + 1\nassert a == 3")
     done = call("update", "adding")
     lines = [line for line in done.stdout.splitlines() if not line.startswith("[")]
@@ -89,14 +89,14 @@ def test_a_cell_that_raises_is_one_line(call, mend, quick):
     assert done.exit_code == 1
 
 
-def test_it_runs_as_a_module(book):
+def test_cli_runs_as_a_module(book):
     command = [sys.executable, "-m", "bookbuild.cli", "check", "nowhere"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=book.root)
     assert done.returncode == 1 and "no chapter 'nowhere'" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["update", "adopt"])
-def test_a_full_disk_is_one_line(call, book, mend, edit, cell, quick, monkeypatch, command):
+def test_full_disk_changes_no_file(call, book, mend, edit, cell, quick, monkeypatch, command):
     if command == "adopt":
         edit("en", "adding", lambda nb: setattr(cell(nb, "adding-title"), "source", "# New"))
     else:
@@ -114,7 +114,7 @@ def test_a_full_disk_is_one_line(call, book, mend, edit, cell, quick, monkeypatc
     assert {p: p.read_bytes() for p in book.root.rglob("*") if p.is_file()} == files
 
 
-def test_a_broken_configuration_is_one_line(call, book):
+def test_broken_configuration_is_reported_in_one_line(call, book):
     (book.root / "_config.yml").write_text("title: [")
     done = call("check")
     assert done.stdout == (
@@ -122,7 +122,7 @@ def test_a_broken_configuration_is_one_line(call, book):
     )
 
 
-def test_a_file_that_is_damaged_is_told_once(call, book):
+def test_damaged_file_is_reported_once(call, book):
     for name in book.chapters:
         path = book.text(name)
         text = path.read_text("utf8").replace("%%% zh\n#", "{{ oldest_pytorch }}\n%%% zh\n#", 1)
@@ -135,20 +135,20 @@ def test_a_file_that_is_damaged_is_told_once(call, book):
     assert done.stderr.count("versions.json") == 1 and done.stderr.count("\n") == 1
 
 
-def test_a_text_that_is_gone_is_one_line(call, book):
+def test_missing_text_is_reported_in_one_line(call, book):
     book.text("adding").unlink()
     done = call("check")
     assert done.exit_code == 1 and "book/text/adding.md: there is no such file" in done.stdout
 
 
-def test_a_chapter_that_is_listed_twice_is_one_line(call, book):
+def test_duplicate_chapter_in_toc_is_reported_in_one_line(call, book):
     toc = book.root / "_toc.yml"
     toc.write_text(toc.read_text().replace("file: failing", "file: adding"))
     done = call("check")
     assert done.stderr == "book: _toc.yml: adding is listed 2 times, expected once\n"
 
 
-def test_naming_a_chapter_checks_its_pitfalls_and_messages(call, book):
+def test_check_of_a_chapter_includes_its_pitfalls(call, book):
     toc = book.root / "_toc.yml"
     toc.write_text(toc.read_text() + "      - file: pitfalls\n")
     path = book.text("adding")

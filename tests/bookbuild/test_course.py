@@ -40,7 +40,7 @@ def test_minutes_and_requirements_are_read_from_the_chapter(tiny, lang):
     assert lesson.need.startswith("PyTorch 2") and lesson.need.count("GPU") == 1
 
 
-def test_earlier_chapters_are_those_that_the_prose_links_to(tiny):
+def test_earlier_chapters_are_those_linked_in_the_prose(tiny):
     path = tiny.text("failing")
     link = "See [the sum](adding.ipynb#recap) and [itself](failing.ipynb).\n\n"
     path.write_text(path.read_text("utf8").replace("This always fails.", link, 1), "utf8")
@@ -48,12 +48,12 @@ def test_earlier_chapters_are_those_that_the_prose_links_to(tiny):
     assert lessons["failing"].earlier == ["adding"] and lessons["adding"].earlier == []
 
 
-def test_a_chapter_without_minutes_is_named(book):
+def test_chapter_without_minutes_raises(book):
     with pytest.raises(BookError, match=r"book/text/adding\.md: expected a line \*\*You need\*\*"):
         course.lessons(book, "en")
 
 
-def test_tasks_are_counted_in_the_cells(book):
+def test_tasks_count_questions_explorers_and_exercises(book):
     explorer = new_output("display_data", {"text/html": "<copy-explorer data='1'></copy-explorer>"})
     cells = [
         new_markdown_cell("<copy-explorer> in prose is none"),
@@ -67,7 +67,7 @@ def test_tasks_are_counted_in_the_cells(book):
 
 
 @given(st.integers(0, 5000))
-def test_a_duration_is_the_sum_of_its_hours_and_minutes(minutes):
+def test_duration_equals_its_hours_and_minutes(minutes):
     for lang in ("en", "zh"):
         w = words(lang, "course")
         hours, rest = (w[k].format(r"(\d+)") for k in ("hours", "minutes"))
@@ -77,7 +77,7 @@ def test_a_duration_is_the_sum_of_its_hours_and_minutes(minutes):
 
 
 @pytest.mark.parametrize(
-    ("meta", "told"),
+    ("meta", "message"),
     [
         ("", "expected a list of chapters"),
         ("meta: {new_to_pytorch: []}\n", "expected a list of chapters"),
@@ -85,15 +85,15 @@ def test_a_duration_is_the_sum_of_its_hours_and_minutes(minutes):
         ("meta: {new_to_pytorch: [adding, errors]}\n", "no chapter 'errors'"),
     ],
 )
-def test_a_path_that_is_none_is_refused(book, meta, told):
+def test_invalid_first_path_raises(book, meta, message):
     toc = book.root / "_toc.yml"
     toc.write_text(toc.read_text("utf8") + meta, "utf8")
-    with pytest.raises(BookError, match=f"_toc.yml: meta: new_to_pytorch: {told}"):
+    with pytest.raises(BookError, match=f"_toc.yml: meta: new_to_pytorch: {message}"):
         course.first_path(Book(book.root))
 
 
 @pytest.mark.parametrize("cff", [None, "title: [", "title: Tiny\nversion: 1\n"])
-def test_a_citation_that_lacks_a_field_is_named(book, cff):
+def test_citation_without_a_field_raises(book, cff):
     if cff is not None:
         (book.root / "CITATION.cff").write_text(cff, "utf8")
     with pytest.raises(BookError, match=r"CITATION\.cff: expected title, version and authors"):

@@ -23,7 +23,7 @@ GOOD = "rows:\n- id: one\n  says: {en: x, zh: y}\n- id: two\n  says:\n    en: x\
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("    zh: y", "", "f.yml:6: two: says: lacks zh"),
         ("    zh: y", "    zh: 3", "f.yml:7: two: says: zh: expected a text, got 3"),
@@ -41,15 +41,15 @@ GOOD = "rows:\n- id: one\n  says: {en: x, zh: y}\n- id: two\n  says:\n    en: x\
         (GOOD, "a: 2026-99-99", "f.yml: damaged: month must be in 1..12"),
     ],
 )
-def test_another_form_is_named_with_its_line(old, new, told):
+def test_invalid_yaml_error_names_line_and_key(old, new, message):
     assert SCHEMA.parse(GOOD, "f.yml")["rows"][1].lines["says"] == 5
-    with pytest.raises(BookError, match=re.escape(told)) as error:
+    with pytest.raises(BookError, match=re.escape(message)) as error:
         SCHEMA.parse(GOOD.replace(old, new), "f.yml")
     assert "\n" not in str(error.value) and len(str(error.value)) < 200
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('{"rows": [\n{"id"', "f.json:2: damaged, restore it with git: Expecting ':' delimiter"),
         ('{"rows": [{"id": 3}]}', "f.json: damaged, restore it with git: rows: "),
@@ -57,8 +57,8 @@ def test_another_form_is_named_with_its_line(old, new, told):
         ('{"rows":' * 100_000, "f.json: damaged, restore it with git: "),
     ],
 )
-def test_a_damaged_json_file_is_one_line(text, told):
-    with pytest.raises(BookError, match=re.escape(told)) as error:
+def test_damaged_json_raises_one_line_error(text, message):
+    with pytest.raises(BookError, match=re.escape(message)) as error:
         SCHEMA.parse(text, "f.json")
     assert "\n" not in str(error.value)
 
@@ -75,7 +75,7 @@ SCHEMAS = [SCHEMA, messages.SCHEMA, symptoms.SCHEMA, claims.SCHEMA, moved._SCHEM
 
 
 @given(st.sampled_from(SCHEMAS), ANYTHING)
-def test_any_contents_are_read_or_are_one_line(schema, data):
+def test_any_content_parses_or_raises_one_line_error(schema, data):
     for name, text in (("f.json", json.dumps(data)), ("f.yml", yaml.safe_dump(data))):
         try:
             schema.parse(text, name)
@@ -83,7 +83,7 @@ def test_any_contents_are_read_or_are_one_line(schema, data):
             assert "\n" not in str(error) and str(error).startswith(name)
 
 
-def test_an_address_that_moved_twice_leads_to_the_last_one(tmp_path):
+def test_chained_moves_resolve_to_the_last_address(tmp_path):
     (tmp_path / "book").mkdir()
     path = tmp_path / "book/moved.yml"
     path.write_text("a: b#c\nb#c: d\nd: e\n")

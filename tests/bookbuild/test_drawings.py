@@ -24,7 +24,7 @@ def drawing(lang="en"):
     return new_output("execute_result", {"text/html": html, "text/plain": "<figure: >"})
 
 
-def test_a_drawing_is_told_from_other_outputs():
+def test_is_drawing_detects_only_drawings():
     assert is_drawing(drawing())
     for data in ({}, {"text/plain": "<figure: >"}, {"text/html": "<p></p>"}):
         assert not is_drawing(new_output("display_data", data))
@@ -32,11 +32,11 @@ def test_a_drawing_is_told_from_other_outputs():
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_a_drawing_speaks_the_language_of_its_notebook(lang):
+def test_in_language_sets_the_language_of_drawings(lang):
     other = new_output("display_data", {"text/html": '<p lang="en">x</p>'})
     before = [drawing("zh"), other, drawing("en")]
-    made = in_language(before, lang)
-    assert made == [drawing(lang), other, drawing(lang)]
+    result = in_language(before, lang)
+    assert result == [drawing(lang), other, drawing(lang)]
     assert before == [drawing("zh"), other, drawing("en")]
 
 
@@ -52,7 +52,7 @@ NAME = re.compile(
 )
 
 
-def test_every_label_has_a_chinese_or_is_a_name():
+def test_every_figure_label_is_translated_or_a_name():
     found, lost = 0, set()
     for name in BOOK.chapters:
         for cell in code_cells(read(BOOK.notebook("zh", name))):
@@ -67,7 +67,7 @@ def test_every_label_has_a_chinese_or_is_a_name():
     assert found >= 35
 
 
-def test_no_figure_is_left_as_pixels():
+def test_figures_contain_no_pixels():
     for name in BOOK.chapters:
         for cell in code_cells(read(BOOK.notebook("en", name))):
             pixels = [o for o in cell.outputs if "image/png" in o.get("data", {})]

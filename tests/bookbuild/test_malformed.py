@@ -72,7 +72,7 @@ def call(book, monkeypatch, quick):
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_odd_content_is_an_answer_and_no_traceback(book, call, file):
+def test_odd_content_causes_no_traceback(book, call, file):
     values = not file.endswith(("py", "md"))  # what holds no values gets a few kinds only
     for number, content in enumerate(ODD.values()):
         if values or number % 3 == 0:
@@ -82,7 +82,7 @@ def test_odd_content_is_an_answer_and_no_traceback(book, call, file):
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_folder_in_place_of_a_file(book, call, file):
+def test_folder_in_place_of_a_file_causes_no_traceback(book, call, file):
     path = book.root / file
     path.unlink(missing_ok=True)
     path.mkdir()
@@ -92,7 +92,7 @@ def test_a_folder_in_place_of_a_file(book, call, file):
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if "validated" not in f and "versions" not in f])
-def test_a_file_that_may_not_be_read(book, call, monkeypatch, file):
+def test_unreadable_file_causes_no_traceback(book, call, monkeypatch, file):
     from pathlib import Path
 
     path, read = book.root / file, Path.read_text
@@ -118,7 +118,7 @@ def values(value, path=()):
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_a_value_changed_anywhere_in_a_file_of_values(book, call, template, data):
+def test_changed_value_in_a_data_file_causes_no_traceback(book, call, template, data):
     import yaml
 
     shutil.copytree(template / "book", book.root / "book", dirs_exist_ok=True)
@@ -150,7 +150,7 @@ NEW = """\
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_lines_changed_anywhere_in_a_text(book, call, template, data):
+def test_changed_lines_in_a_text_cause_no_traceback(book, call, template, data):
     shutil.copytree(template, book.root, dirs_exist_ok=True)
     path = book.text("adding")
     lines = path.read_text("utf8").split("\n")

@@ -87,7 +87,7 @@ def write(root, rows):
 # ---------------------------------------------------------------- their form
 
 
-def test_a_message_has_wordings_cause_cure_section_and_cases(book):
+def test_load_returns_wordings_section_and_cases(book):
     first, second = messages.load(book)
     assert (first.id, first.wordings, first.proofs) == (DIVISION["id"], DIVISION["wordings"], [""])
     assert outline.section(book, first) == (
@@ -100,7 +100,7 @@ def test_a_message_has_wordings_cause_cure_section_and_cases(book):
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         ("- a", "expected `family` and `messages`, got ['a']"),
         ("family: [", "messages/python.yml:2: did not find expected node content"),
@@ -125,8 +125,8 @@ def test_a_message_has_wordings_cause_cure_section_and_cases(book):
         ([OTHER | {"cases": [OTHER["cases"][0] | {"when": {"n": "1"}}]}], "no wording has {n}"),
         ([OTHER | {"cases": [OTHER["cases"][1] | {"near": "("}]}], "is not a regular expression"),
         *(
-            ([OTHER | {"cases": [OTHER["cases"][1] | {"numbers": [relation]}]}], told)
-            for relation, told in {
+            ([OTHER | {"cases": [OTHER["cases"][1] | {"numbers": [relation]}]}], message)
+            for relation, message in {
                 "k > 3": "no wording has {k}",
                 "product(k) == 2 * j": "no wording has {j}, {k}",
                 "k": "'k': expected two terms with a relation between them",
@@ -136,20 +136,20 @@ def test_a_message_has_wordings_cause_cure_section_and_cases(book):
         ),
     ],
 )
-def test_another_form_is_one_line_that_names_the_message(book, rows, told):
+def test_invalid_message_raises_one_line_error(book, rows, message):
     if isinstance(rows, str):
         (book.root / "book/messages/python.yml").write_text(rows, "utf8")
     else:
         write(book.root, rows)
-    with pytest.raises(BookError, match=re.escape(told)) as raised:
+    with pytest.raises(BookError, match=re.escape(message)) as raised:
         messages.load(book)
     assert "\n" not in str(raised.value)
-    done = [line for line in check(book) if told in line]
+    done = [line for line in check(book) if message in line]
     assert done and all("messages/python.yml" in line for line in done)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (
             {"id": "unexpected-end"},
@@ -166,12 +166,12 @@ def test_another_form_is_one_line_that_names_the_message(book, rows, told):
         ({"cause": {"en": "x", "zh": "中文,中文"}}, "half-width"),
     ],
 )
-def test_what_does_not_fit_together_is_a_problem(book, change, told):
+def test_conflicting_message_is_reported(book, change, message):
     write(book.root, [DIVISION | change, OTHER])
-    assert any(told in line for line in check(book))
+    assert any(message in line for line in check(book))
 
 
-def test_a_key_that_is_given_twice_is_refused_with_both_lines(book):
+def test_duplicate_key_raises_with_both_lines(book):
     path = book.root / "book/messages/python.yml"
     text = path.read_text("utf8")
     path.write_text(
@@ -181,21 +181,21 @@ def test_a_key_that_is_given_twice_is_refused_with_both_lines(book):
         messages.load(book)
 
 
-def test_a_misspelt_field_of_a_wording_is_named(book):
+def test_misspelt_wording_field_raises_with_a_suggestion(book):
     wording = {"text": OTHER["wordings"][0], "foudn": "torch"}
     write(book.root, [DIVISION, OTHER | {"wordings": [wording]}])
     with pytest.raises(BookError, match="unknown key 'foudn': did you mean found"):
         messages.load(book)
 
 
-def test_a_family_without_a_page_is_a_problem(book):
+def test_family_without_a_page_is_reported(book):
     toc = book.root / "_toc.yml"
     toc.write_text(toc.read_text().replace("errors_python", "errors_of_python"))
-    told = "book/messages/python.yml: _toc.yml does not list errors_python"
-    assert told in check(Book(book.root))
+    message = "book/messages/python.yml: _toc.yml does not list errors_python"
+    assert message in check(Book(book.root))
 
 
-def test_the_section_of_any_cell_is_that_of_the_heading_before_it(book):
+def test_section_of_a_cell_is_its_last_heading(book):
     entry = messages.load(book)[0]
     entry.section = "failing#failing-recap"
     assert outline.section(book, entry)[0] == "failing.ipynb#recap"
@@ -207,7 +207,7 @@ def test_the_section_of_any_cell_is_that_of_the_heading_before_it(book):
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_a_familys_page_shows_message_cause_cure_section_and_the_cells_that_raise_it(book, lang):
+def test_family_page_shows_cause_cure_section_and_raising_cells(book, lang):
     text = (book.root / f"book/{lang}/errors_python.md").read_text("utf8")
     item = text[text.index('<li id="division-by-zero"') :].partition("\n</li>\n")[0]
     assert "\n\n" not in item, "an empty line would end the HTML"
@@ -223,7 +223,7 @@ def test_a_familys_page_shows_message_cause_cure_section_and_the_cells_that_rais
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_the_line_of_a_message_leads_to_it_and_has_the_addresses_of_its_cases(book, lang):
+def test_error_list_links_messages_and_keeps_case_ids(book, lang):
     text = (book.root / f"book/{lang}/errors.md").read_text("utf8")
     page = BeautifulSoup(text, "html.parser")
     division, keyword = page.select(".error-lines > li")
@@ -240,7 +240,7 @@ def script(book, lang, name):
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_the_scripts_have_the_same_data_as_the_product_of_the_helpers(book, lang):
+def test_page_scripts_match_the_messages_of_the_package(book, lang):
     older = "TypeError: '<{name}>' & \"no\" keyword"
     wordings = [*OTHER["wordings"], {"text": older, "until": "2.1"}]
     write(
@@ -273,7 +273,7 @@ def without_advice(values):
     return kept | ({"cases": cases} if cases else {})
 
 
-def test_every_family_has_its_page_whose_edit_link_opens_its_messages():
+def test_every_family_has_a_page_with_an_edit_link():
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text("utf8"))
     (entry,) = (c for p in toc["parts"] for c in p["chapters"] if c["file"] == "errors")
     listed = [section["file"] for section in entry["sections"]]
@@ -281,7 +281,7 @@ def test_every_family_has_its_page_whose_edit_link_opens_its_messages():
     assert all((ROOT / (source(None, page) or "nowhere")).is_file() for page in listed)
 
 
-def test_a_changed_message_makes_the_product_of_the_helpers_stale(book, quick):
+def test_changed_message_makes_the_packaged_file_stale(book, quick):
     write(book.root, [DIVISION | {"cure": "x = 1"}, OTHER])
     path = book.root / PRODUCT
     assert list(pages.problems(book)) == [f"{PRODUCT}: stale; run `book update`"]
@@ -296,7 +296,7 @@ def test_a_changed_message_makes_the_product_of_the_helpers_stale(book, quick):
 # ---------------------------------------------------------------- proofs
 
 
-def test_a_wording_without_a_proof_is_told(book, monkeypatch):
+def test_unproved_wordings_are_reported(book, monkeypatch):
     rows = [
         DIVISION,  # a cell raises it
         OTHER,
@@ -348,7 +348,7 @@ def test_every_wording_of_the_book_is_proved(families, monkeypatch):
     assert len(entries) >= 50
 
 
-def test_the_installed_packages_hold_what_is_found_there():
+def test_installed_packages_contain_the_torch_wordings():
     installed = [Path(find_spec(name).origin).parent for name in ("torch", "torchvision")]
     wordings = [
         text
@@ -375,11 +375,11 @@ def test_every_error_of_the_book_has_an_entry():
     assert not lacking
 
 
-def test_the_page_of_the_book_knows_which_cells_raise():
+def test_cells_with_message_finds_raising_cells():
     book = Book(ROOT)
     mine, entries = chapters(book)["en"], messages.load(book)
-    said = message_proofs.cells_with_message(entries, {c.name: c.notebook for c in mine})
-    links = [place["href"] for place in error_list.seen_in(mine, said)["no-grad-fn"]]
+    text = message_proofs.cells_with_message(entries, {c.name: c.notebook for c in mine})
+    links = [place["href"] for place in error_list.seen_in(mine, text)["no-grad-fn"]]
     assert any("detach.html" in link for link in links) and len(links) > 2
 
 
@@ -399,7 +399,7 @@ def test_the_page_of_the_book_knows_which_cells_raise():
         ("", ""),
     ],
 )
-def test_a_comment_beyond_the_width_of_a_page_is_above_its_code(code, shown):
+def test_comments_too_wide_for_the_page_move_above_the_code(code, shown):
     assert message_data.comments_above(code) == shown
     assert message_data.comments_above(shown) == shown
 
@@ -444,7 +444,7 @@ def same(engine, pasted):
         assert shown.split() == explain._advised(known, "en").split()
 
 
-def test_python_and_browser_give_the_same_answers_to_what_people_paste(engine):
+def test_python_and_browser_agree_on_pasted_messages(engine):
     with (ROOT / "tests/messages/pasted.tsv").open(encoding="utf8") as file:
         rows = [*csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
     for row in rows:
@@ -459,7 +459,7 @@ def test_python_and_browser_give_the_same_answers_to_what_people_paste(engine):
         min_size=2,
     ),
 )
-def test_relations_of_numbers_are_the_same_in_the_browser(engine, name, terms, numbers):
+def test_python_and_browser_agree_on_number_relations(engine, name, terms, numbers):
     relation, values = f"{terms[0]} {name} {terms[1]}", dict(zip("nm", numbers, strict=False))
     call = f"search.related({json.dumps(relation)}, {json.dumps(values)})"
     assert engine.eval(call) is explain.related(relation, values)
@@ -490,12 +490,12 @@ PIECES = ["RuntimeError: ", "\n", "[rank0]: ", "(3, 4)", "[2]", "'", "“", "，
     ).map(" ".join)
 )
 @settings(max_examples=150, deadline=None)
-def test_python_and_browser_give_the_same_answers_to_anything(engine, pasted):
+def test_python_and_browser_agree_on_any_text(engine, pasted):
     same(engine, pasted)
 
 
 @pytest.mark.parametrize("text", LONG, ids=[text[:12] for text in LONG])
-def test_the_browser_does_not_look_at_a_long_word_again_and_again(engine, text):
+def test_browser_search_is_linear_in_word_length(engine, text):
     begun = time.process_time()
     same(engine, text)
     assert time.process_time() - begun < 5  # seconds; 20 where the work is quadratic
@@ -513,7 +513,7 @@ def test_the_browser_does_not_look_at_a_long_word_again_and_again(engine, text):
         ("Only one sentence.", "Only one sentence."),
     ],
 )
-def test_the_first_clause_of_a_special_case_is_its_title(cause, title):
+def test_first_clause_of_a_case_becomes_its_title(cause, title):
     case = message_data.titled({"cause": cause, "cure": "x"})
     assert case["title"] == title and case["title"] + case["cause"] == cause
     assert case["cure"] == "x" and list(case) == ["title", "cause", "cure"]

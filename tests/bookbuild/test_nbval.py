@@ -78,7 +78,7 @@ def outcomes(done) -> dict[str, list[str]]:
     return {name: sorted(kinds) for name, kinds in found.items()}
 
 
-def test_what_may_differ_between_machines_passes_and_nothing_else(validate):
+def test_only_differences_between_machines_are_ignored(validate):
     bold = stored("raise ValueError('\\x1b[1mbold\\x1b[0m')", "", tags=["raises-exception"])
     bold.outputs = [new_output("error", ename="ValueError", evalue="bold", traceback=[])]
     may = [
@@ -117,7 +117,7 @@ DIFFERENT = [
 ]
 
 
-def test_a_missing_gpu_is_an_error_on_a_gpu_runner(validate):
+def test_missing_gpu_fails_on_a_gpu_runner(validate):
     import torch
 
     if torch.cuda.is_available():
@@ -126,7 +126,7 @@ def test_a_missing_gpu_is_an_error_on_a_gpu_runner(validate):
     assert done.returncode == 4 and "reports no GPU" in done.stdout + done.stderr
 
 
-def test_under_another_pytorch_only_new_differences_fail(validate):
+def test_other_pytorch_version_fails_only_on_new_differences(validate):
     import torch
 
     reworded = stored("raise ValueError('new')", "", tags=["raises-exception"])
@@ -168,7 +168,7 @@ def test_under_another_pytorch_only_new_differences_fail(validate):
     assert done.returncode == 0 and again == last
 
 
-def test_without_torchvision_what_needs_it_is_left_out(validate, monkeypatch, tmp_path):
+def test_version_run_skips_torchvision_cells_without_torchvision(validate, monkeypatch, tmp_path):
     # a module that says it is not there, found before the real one
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as u\nfound = u.find_spec\n"
@@ -182,7 +182,7 @@ def test_without_torchvision_what_needs_it_is_left_out(validate, monkeypatch, tm
     assert done.returncode == 1, "only a run for the versions may leave something out"
 
 
-def test_a_long_output_without_spaces_is_compared_in_linear_time():
+def test_output_patterns_run_in_linear_time():
     """A pattern that looks back over the characters since a space takes seconds here."""
     lines = (BOOK / "nbval.cfg").read_text().splitlines()
     patterns = [re.compile(line[7:]) for line in lines if line.startswith("regex: ")]

@@ -23,17 +23,17 @@ from bookbuild.notebooks.files import dumps, read, write
 from bookbuild.source.checkout import Book, BookError, read_text, write_text
 
 
-def test_find_goes_upward(book):
+def test_find_searches_parent_folders(book):
     below = book.root / "book/en"
     assert Book.find(below).root == book.root.resolve()
 
 
-def test_find_says_where_it_looked(tmp_path):
+def test_find_error_names_the_searched_folder(tmp_path):
     with pytest.raises(BookError, match=f"no book here: neither {tmp_path}"):
         Book.find(tmp_path)
 
 
-def test_a_full_disk_leaves_the_old_file(book, monkeypatch):
+def test_full_disk_keeps_the_old_file(book, monkeypatch):
     path = book.notebook("en", "adding")
     before = path.read_bytes()
 
@@ -49,7 +49,7 @@ def test_a_full_disk_leaves_the_old_file(book, monkeypatch):
     assert [p.name for p in path.parent.iterdir() if "part" in p.name] == []
 
 
-def test_a_killed_process_leaves_a_whole_file(tmp_path):
+def test_killed_process_leaves_a_complete_file(tmp_path):
     path = tmp_path / "file"
     script = (
         "import sys; from pathlib import Path; from bookbuild.source.checkout import write_text\n"
@@ -65,7 +65,7 @@ def test_a_killed_process_leaves_a_whole_file(tmp_path):
     assert len(text) > 2_000_000 and text.endswith(":end")
 
 
-def test_an_invalid_notebook_is_not_written(book):
+def test_write_rejects_an_invalid_notebook(book):
     path = book.notebook("en", "adding")
     before = path.read_bytes()
     nb = read(path)
@@ -75,14 +75,14 @@ def test_an_invalid_notebook_is_not_written(book):
     assert path.read_bytes() == before
 
 
-def test_write_text_says_whether_anything_changed(tmp_path):
+def test_write_text_returns_whether_the_file_changed(tmp_path):
     path = tmp_path / "a/b.txt"
     assert write_text(path, "x") is True
     assert write_text(path, "x") is False
     assert write_text(path, "y") is True and path.read_text() == "y"
 
 
-def test_clean_is_idempotent_and_drops_what_means_nothing():
+def test_clean_is_idempotent_and_drops_volatile_data():
     cell = new_code_cell(
         "x",
         id="x",
@@ -113,7 +113,7 @@ def test_clean_is_idempotent_and_drops_what_means_nothing():
 
 
 @given(st.integers(0, 999), st.integers(0, 999))
-def test_tokens_see_numbers_and_not_comments(a, b):
+def test_tokens_include_numbers_and_ignore_comments(a, b):
     one = tokens(f"x = {a}  # one\nif x:\n    y = 1\n")
     two = tokens(f"x = {b}  # 二\n\nif x:\n    # 注释\n    y = 1")
     assert (one == two) == (a == b)
@@ -129,7 +129,7 @@ def test_tokens_see_numbers_and_not_comments(a, b):
         "f''",
     ],
 )
-def test_an_f_string_is_one_token_in_every_python(string):
+def test_f_string_is_one_token_in_every_python(string):
     assert tokens(f"x = '中', {string}  # f'{{no}}'\ny = {string}\n") == (
         *("x", "=", "'中'", ",", string),
         *("y", "=", string),
@@ -137,11 +137,11 @@ def test_an_f_string_is_one_token_in_every_python(string):
 
 
 @pytest.mark.parametrize("source", ["%matplotlib inline", "f(", "'''", "x = $"])
-def test_tokens_of_what_python_cannot_read(source):
+def test_tokens_accept_invalid_python(source):
     assert tokens(source) and tokens(source) == tokens(source + "\n")
 
 
-def test_streams_are_joined_as_nbval_joins_them():
+def test_coalesce_streams_joins_streams_by_name():
     """nbval's `coalesce_streams` is private: this says what we need of it, where it breaks."""
     pieces = [("stdout", "a"), ("stderr", "x"), ("stdout", "b\n"), ("stderr", "y")]
     outputs = [new_output("stream", name=name, text=text) for name, text in pieces]
@@ -180,7 +180,7 @@ ODD = st.sampled_from([None, True, 0, -1, 1.5, "", "x", [], ["x"], [None], {}, {
 
 @given(st.sampled_from([p for p in places(good()) if p]), ODD | st.just("gone"))
 @settings(deadline=None, max_examples=300)
-def test_json_with_an_odd_value_is_read_or_named(tmp_path_factory, place, value):
+def test_json_with_an_odd_value_is_read_or_raises(tmp_path_factory, place, value):
     data = good()
     inside = data
     for key in place[:-1]:
@@ -222,14 +222,14 @@ def test_json_with_an_odd_value_is_read_or_named(tmp_path_factory, place, value)
         (b"NaN", "not a notebook"),
     ],
 )
-def test_what_is_no_notebook(tmp_path, content, what):
+def test_read_rejects_invalid_notebooks(tmp_path, content, what):
     path = tmp_path / "x.ipynb"
     path.write_bytes(content)
     with pytest.raises(BookError, match=what):
         read(path)
 
 
-def test_what_stands_in_the_place_of_a_file(tmp_path):
+def test_folder_or_missing_file_raises(tmp_path):
     with pytest.raises(BookError, match="it: cannot be read: Is a directory"):
         read_text(tmp_path, "it")
     with pytest.raises(BookError, match="expected a file, found a folder"):

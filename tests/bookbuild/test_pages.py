@@ -175,7 +175,7 @@ def built_headings(tmp_path, lang):
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_anchors_are_those_of_the_site(tmp_path, lang):
+def test_anchors_match_those_of_the_site(tmp_path, lang):
     text = "\n\n".join(f"## {h}" for h in ["Top", *ODD_HEADINGS])
     built = built_headings(tmp_path, lang)
     assert anchors([plain for _, plain in headings(text)]) == built
@@ -191,7 +191,7 @@ def test_anchors_are_those_of_the_site(tmp_path, lang):
     assert len(set(built)) == len(built)
 
 
-def test_what_only_looks_like_a_heading_is_none():
+def test_headings_ignores_lookalikes():
     text = "```python\n# comment\n```\n\n#hashtag\n\n> # quoted\n\n    # indented\n\nTitle\n-----"
     assert headings(text) == (Heading("Title", "Title"),)
     assert headings("# A [link `x`](y.md) and `code`") == (
@@ -207,7 +207,7 @@ def test_what_only_looks_like_a_heading_is_none():
         assert headings(none) == ()
 
 
-def test_a_cell_belongs_to_the_last_heading_before_it(book):
+def test_cell_belongs_to_the_last_heading_before_it(book):
     path = book.text("adding")
     text = path.read_text("utf8")
     path.write_text(text.replace("Addition needs $a + b$.", "## One\n\n## Two"), "utf8")
@@ -220,7 +220,7 @@ def test_a_cell_belongs_to_the_last_heading_before_it(book):
         outline(Book(book.root), "adding")
 
 
-def test_sections_are_those_of_the_english_headings(book):
+def test_sections_use_the_english_headings(book):
     for lang, title in (("en", "Use `math.pi`"), ("zh", "使用 `math.pi`")):
         adding = chapters(book)[lang][0]
         assert adding.sections["adding-pi"].title == title
@@ -232,7 +232,7 @@ def test_sections_are_those_of_the_english_headings(book):
 # ---------------------------------------------------------------- written by a build, not stored
 
 
-def test_writing_twice_changes_nothing_and_a_check_writes_nothing(book):
+def test_write_is_idempotent_and_check_writes_nothing(book):
     assert pages.write(book) == []
     for name in PAGES:
         (book.root / "book/en" / name).unlink()
@@ -241,7 +241,7 @@ def test_writing_twice_changes_nothing_and_a_check_writes_nothing(book):
     assert [path.name for path in pages.write(book)] == PAGES
 
 
-def test_an_update_writes_no_page(book, quick):
+def test_update_writes_no_page(book, quick):
     before = text_of(book, "en", "then_and_now.md")
     path = book.root / "book/claims.yml"
     path.write_text(path.read_text("utf8").replace("verdict: holds", "verdict: wrong"), "utf8")
@@ -251,7 +251,7 @@ def test_an_update_writes_no_page(book, quick):
     assert text_of(book, "en", "then_and_now.md") != before
 
 
-def test_git_ignores_every_page_that_a_build_writes():
+def test_git_ignores_every_built_page():
     files = [path for path, _ in pages._pages(Book(ROOT), chapters(Book(ROOT), ["detach"]))]
     names = [path.name for path in files if path.suffix == ".md"]
     command = ["git", "check-ignore", "--no-index", *(f"book/en/{name}" for name in names)]
@@ -259,7 +259,7 @@ def test_git_ignores_every_page_that_a_build_writes():
     assert done.stdout.split() == command[3:] and len(names) > 20
 
 
-def test_a_chapter_that_cannot_be_read_is_named(book):
+def test_unreadable_chapter_is_reported(book):
     book.notebook("zh", "adding").write_text("{}")
     assert list(pages.problems(book)) == [
         "zh/adding.ipynb: not a notebook: lacks nbformat, nbformat_minor, metadata, cells"
@@ -268,14 +268,14 @@ def test_a_chapter_that_cannot_be_read_is_named(book):
         pages.write(book)
 
 
-def test_a_check_names_what_no_page_can_be_made_from_and_once(book):
+def test_damaged_claims_are_reported_once(book):
     path = book.root / "book/claims.yml"
     path.write_text("adding: [3]", "utf8")
     (line,) = [line for line in check(book) if "claims.yml" in line]
     assert list(pages.problems(book)) == [line]
 
 
-def test_a_chapter_half_edited_is_no_crash(book, edit):
+def test_half_edited_chapter_causes_no_problem(book, edit):
     def rename(nb):
         for cell in nb.cells[3:]:
             cell.id += "-new"
@@ -285,7 +285,7 @@ def test_a_chapter_half_edited_is_no_crash(book, edit):
         assert list(pages.problems(book)) == []
 
 
-def test_every_page_says_how_it_is_made(book):
+def test_every_page_states_its_generator(book):
     for lang in ("en", "zh"):
         for name in PAGES:
             lines = text_of(book, lang, name).splitlines()
@@ -311,7 +311,7 @@ def test_then_and_now_shows_each_claim_with_verdict_and_proof(book, lang):
     assert f'value="all" checked> {w["all"]} <b>1</b>' in text
 
 
-def test_then_and_now_gives_versions_reasons_and_links_between_claims(book):
+def test_then_and_now_shows_versions_reasons_and_claim_links(book):
     rows = yaml.safe_load((book.root / "book/claims.yml").read_text("utf8"))
     says = {"en": "Two.", "zh": "二。"}
     today = {"en": "See A-1, not A-9.", "zh": "见 A-1。"}
@@ -347,22 +347,22 @@ def versions(book, differs=("adding-error",)):
     (book.root / "book/versions.json").write_text(json.dumps(runs))
 
 
-def test_status_tells_what_the_last_run_proved(book):
+def test_status_shows_the_last_run(book):
     run = {"cpu": {"date": "2026-01-02", "torch": "2.14.1", "seconds": 7}}
     validated = book.root / "book/validated.json"
     validated.write_text(json.dumps({"zh/adding": run, "en/failing": {}}))
     pages.write(book)
-    for lang, told in (("en", "not yet"), ("zh", "尚未")):
+    for lang, message in (("en", "not yet"), ("zh", "尚未")):
         lines = [line for line in text_of(book, lang, "status.md").splitlines() if "| [" in line]
         assert ["2.14.1" in line for line in lines] == [False, True, False, False]
-        assert [told in line for line in lines] == [True, False, True, True]
+        assert [message in line for line in lines] == [True, False, True, True]
     assert "PyTorch 2.14.1, CPU, 2026-01-02, 7 s" in pages.status_table(book)
     validated.write_text("{")
     with pytest.raises(BookError, match="validated.json"):
         pages.write(book)
 
 
-def test_status_shows_what_differs_under_other_versions(book):
+def test_status_shows_differences_under_other_versions(book):
     found = chapters(book)
     assert "Other versions" not in status.render(book, "en", found)
     versions(book)
@@ -378,7 +378,7 @@ def test_status_shows_what_differs_under_other_versions(book):
         status.render(book, "en", found)
 
 
-def test_status_names_the_device_of_each_proof(book):
+def test_status_shows_the_device_of_each_proof(book):
     def shown(validated, lang="en"):
         (book.root / "book/validated.json").write_text(json.dumps(validated))
         return status.render(book, lang, chapters(book))
@@ -400,7 +400,7 @@ def test_status_names_the_device_of_each_proof(book):
             shown({"en/adding": damaged})
 
 
-def test_status_shows_the_health_of_the_translation(book, mend, quick):
+def test_status_shows_the_translation_state(book, mend, quick):
     pieces = len(list(load(book, "adding").pieces()))
     mend("adding", "The sum is printed.", "The sum is shown.")
     mend("adding", "%%% zh\n零除以零。\n", "")
@@ -426,7 +426,7 @@ def test_status_counts_cells_and_claims(book, monkeypatch):
 # ---------------------------------------------------------------- words
 
 
-def test_the_words_of_the_pages_are_chinese_on_chinese_pages():
+def test_page_texts_are_translated():
     for group, texts in words.table().items():
         for name, both in texts.items():
             assert set(both) == {"en", "zh"}, (group, name)
@@ -437,7 +437,7 @@ def test_the_words_of_the_pages_are_chinese_on_chinese_pages():
             assert chinese != english or not re.search("[A-Za-z]", chinese)
 
 
-def test_words_of_a_group_come_with_the_punctuation():
+def test_words_include_the_punctuation():
     w = words.words("zh", "filter")
     assert set(w) == {"colon", "comma", "and", "label", "none"} and w["label"] == "筛选"
     with pytest.raises(KeyError):

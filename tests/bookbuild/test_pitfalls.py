@@ -67,7 +67,7 @@ def pitfall(lines: str) -> str:
 # ---------------------------------------------------------------- in a text
 
 
-def test_a_pitfall_survives_being_written():
+def test_pitfall_round_trips_through_dump():
     text = "%%% summary\nx\n\n" + pitfall("y + [x]\ny = y + [2]") + RIGHT
     cell = parse("adding", text).cells[1]
     assert cell.pitfall == ["y + [x]", "y = y + [2]"]
@@ -89,12 +89,12 @@ def test_a_pitfall_survives_being_written():
         ("%%% pitfall x\na", "takes no words"),
     ],
 )
-def test_another_form_is_refused(block, says):
+def test_invalid_pitfall_block_raises(block, says):
     with pytest.raises(BookError, match=says):
         parse("adding", f"%%% summary\nx\n\n{WRONG}{block}\n")
 
 
-def test_a_pitfall_belongs_to_code():
+def test_pitfall_requires_a_code_cell():
     with pytest.raises(BookError, match="belongs to a code cell"):
         parse("adding", "%%% summary\nx\n\n%%% md a\nb\n%%% pitfall\nc\n")
 
@@ -118,7 +118,7 @@ def test_a_pitfall_belongs_to_code():
         (re.sub(r"\*\*请写.*\*\*", "请写。", pitfall("y + [x]")), "nor an answer"),
     ],
 )
-def test_a_pitfall_stands_in_the_cells(put, section, says):
+def test_pitfall_patterns_must_match_the_cells(put, section, says):
     book = put(section)
     found = list(pitfalls.problems(book, book.chapters))
     if says is None:
@@ -128,7 +128,7 @@ def test_a_pitfall_stands_in_the_cells(put, section, says):
         assert any(says in problem for problem in check(book))
 
 
-def test_the_book_has_one_for_each_wrong_cell():
+def test_book_has_a_pitfall_for_each_wrong_cell():
     book = Book(ROOT)
     assert list(pitfalls.problems(book, book.chapters)) == []
     found = pitfalls.load(book)
@@ -136,7 +136,7 @@ def test_the_book_has_one_for_each_wrong_cell():
     assert not [name for name, count in Counter(p.id for p in found).items() if count > 1]
 
 
-def test_the_page_of_pitfalls(put, quick):
+def test_pitfalls_page_links_sections_and_shows_fixes(put, quick):
     book = put(pitfall("y + [x]") + RIGHT)
     pages.write(book)
     english, chinese = (
@@ -175,12 +175,12 @@ CODE = {
 
 
 @pytest.mark.parametrize(("code", "names"), CODE.items())
-def test_names_of_torch_are_written_out(code, names):
+def test_torch_names_expands_aliases(code, names):
     aliases = ALIASES | {"DataLoader": "torch.utils.data.DataLoader"}
     assert list(torch_names(code, aliases)) == names
 
 
-def test_imports_say_what_a_name_stands_for():
+def test_imports_maps_local_names_to_full_names():
     code = (
         "import torch\nimport torch.nn.utils.prune as prune\nimport numpy as np\n"
         "from torch.utils.data import DataLoader, random_split as split  # both\n"
@@ -200,7 +200,7 @@ def section_of(number: int, heading: str, code: str) -> str:
     return f"%%% md s{number}\n## {heading}\n%%% zh\n## {heading}\n\n{dump(cell)}\n\n"
 
 
-def test_the_heading_tells_more_than_code_and_what_all_use_is_no_subject(put):
+def test_names_in_headings_come_first_and_common_names_are_limited(put):
     common = [section_of(n, f"Number {n}", "torch.ones(1)") for n in range(60)]
     book = put(
         "".join(common)
@@ -215,7 +215,7 @@ def test_the_heading_tells_more_than_code_and_what_all_use_is_no_subject(put):
     assert len(names["torch.ones"]) == 1
 
 
-def test_a_method_is_listed_without_a_class_if_prose_names_it_and_code_calls_it(put):
+def test_method_is_listed_if_prose_names_it_and_code_calls_it(put):
     code = "model.eval()\nnp.eval()\nx.flip(0)\nx.data\ny.grad\ny.append(1)"
     book = put(
         section_of(1, "First `eval()`, then `.data`, not `grad`, `append` or `median`", "pass")
@@ -226,7 +226,7 @@ def test_a_method_is_listed_without_a_class_if_prose_names_it_and_code_calls_it(
     assert [part.id for part in names[".eval"]] == ["s1", "s2"]
 
 
-def test_the_index_is_alphabetical_and_linked_in_both_languages(put, quick):
+def test_name_index_is_alphabetical_and_linked(put, quick):
     book = put(pitfall("y + [x]") + section_of(1, "A", "torch.abs(x.detach())"))
     pages.write(book)
     for lang in LANGUAGES:
@@ -265,7 +265,7 @@ def test_every_name_of_the_index_exists():
     assert not exists("torch.nowhere")
 
 
-def test_the_status_page_counts_pitfalls_and_names(put):
+def test_status_counts_pitfalls_and_names(put):
     rows = status.coverage(put(pitfall("y + [x]") + RIGHT), "en", ["torch.Tensor.detach"])
     assert [row[1] for row in rows] == ["1", "1"]
     assert rows[0][2] == "1 have a fix in words, not in code."

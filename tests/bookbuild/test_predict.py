@@ -60,7 +60,7 @@ def problems(book):
     return [p for p in check(book, book.chapters) if "predict" in p]
 
 
-def test_a_question_stands_before_its_cell_in_both_languages(asked):
+def test_question_precedes_its_cell_in_both_languages(asked):
     assert asked() == {} and check(asked.book) == []
     for lang, title, why in (
         ("en", "Predict.", "Two were added."),
@@ -77,7 +77,7 @@ def test_a_question_stands_before_its_cell_in_both_languages(asked):
         assert code.predict == "What is `a`?" and code.jupyter.outputs_hidden
 
 
-def test_a_question_is_translated_like_everything_else(asked):
+def test_question_is_stamped_for_translation(asked):
     asked()
     path = asked.book.text("adding")
     path.write_text(path.read_text("utf8").replace("Two were added.", "There were two."), "utf8")
@@ -105,13 +105,13 @@ def test_a_question_is_translated_like_everything_else(asked):
         ("  = output\n+", "  = output of adding-solution\n+", "adding-solution does not print it"),
     ],
 )
-def test_each_choice_has_its_proof(asked, old, new, what):
+def test_each_choice_requires_a_proof(asked, old, new, what):
     asked(old, new)
     found = problems(asked.book)
     assert not found if what is None else len(found) == 1 and what in found[0], found
 
 
-def test_a_number_is_not_found_in_its_negative_or_in_a_longer_one(asked, mend):
+def test_output_proof_matches_whole_numbers_only(asked, mend):
     asked(
         "`2`, because both count\n  One and one make two.\n  = assert a == 2",
         "`2`, because both count\n  One and one make two.\n  = output",
@@ -123,7 +123,7 @@ def test_a_number_is_not_found_in_its_negative_or_in_a_longer_one(asked, mend):
         mend("adding", f"print({output!r})\n", "assert a == 2\na\n")
 
 
-def test_a_question_about_a_cell_that_has_not_run_yet(book, mend):
+def test_question_about_a_new_cell_is_not_checked_before_its_run(book, mend):
     new = "%%% code adding-new\n```python\n2\n```\n" + ASKED
     mend("adding", "%%% md adding-recap", f"{new}\n%%% md adding-recap")
     found = check(book, ["adding"])
@@ -131,7 +131,7 @@ def test_a_question_about_a_cell_that_has_not_run_yet(book, mend):
     assert not any("predict" in problem for problem in found)
 
 
-def test_an_explanation_ends_with_its_cell_not_at_a_heading_in_it(asked, mend):
+def test_explanation_in_a_section_of_its_own_is_reported(asked, mend):
     asked()
     explains = "%%% md adding-why\nBoth count.\n{}%%% zh\n两个数都算。\n\n"
     mend("adding", "%%% code adding-exercise", explains.format("") + "%%% code adding-exercise")
@@ -145,7 +145,7 @@ def test_an_explanation_ends_with_its_cell_not_at_a_heading_in_it(asked, mend):
     assert "adding-why: explains the output of adding-numbers" in problem
 
 
-def test_another_output_breaks_the_proof(asked, mend):
+def test_changed_output_breaks_the_proof(asked, mend):
     """What a new PyTorch would do: the cell prints something else."""
     asked("= assert a == 2", "= output")
     assert problems(asked.book) == []
@@ -171,7 +171,7 @@ def test_another_output_breaks_the_proof(asked, mend):
         ("  文本才会这样。\n", "", "its reason"),
     ],
 )  # fmt: skip
-def test_a_question_of_another_form_is_refused(old, new, what):
+def test_invalid_question_raises_with_its_line(old, new, what):
     assert old in ASKED
     chapter = "%%% summary\nA.\n\n%%% code adding-numbers\n```python\na = 2\n```\n" + ASKED.replace(
         old, new, 1
@@ -180,14 +180,14 @@ def test_a_question_of_another_form_is_refused(old, new, what):
         parse("a", chapter, "t")
 
 
-def test_the_choices_of_both_languages_are_the_same():
+def test_different_choices_in_chinese_raise():
     code = "%%% summary\nA.\n\n%%% code adding-numbers\n```python\na = 2\n```\n"
     swapped = ASKED.replace("- `1`，", "+ `1`，").replace("+ `2`，", "- `2`，")
     with pytest.raises(BookError, match="other choices than in English"):
         parse("a", code + swapped, "t")
 
 
-def test_a_question_belongs_to_a_code_cell():
+def test_question_requires_a_code_cell_with_a_short_id():
     with pytest.raises(BookError, match="belongs to a code cell"):
         parse("a", f"%%% summary\nA.\n\n%%% md title\n# A\n{ASKED}", "t")
     name = "x" * 60
@@ -196,7 +196,7 @@ def test_a_question_belongs_to_a_code_cell():
         parse("a", code, "t")
 
 
-def test_a_question_edited_in_a_notebook_is_edited_in_the_text(asked, edit):
+def test_question_edited_in_a_notebook_is_rejected(asked, edit):
     asked()
 
     def change(nb):
@@ -218,7 +218,7 @@ PROOFS = st.sampled_from(["", "output", "assert a == 2"])
 
 
 @given(LINES, st.lists(st.tuples(LINES, LINES, PROOFS), min_size=3, max_size=5), st.data())
-def test_what_is_split_is_joined_again(asks, choices, data):
+def test_join_inverts_split(asks, choices, data):
     right = data.draw(st.integers(0, len(choices) - 1))
     lines = [asks]
     for number, (says, why, proof) in enumerate(choices):
@@ -232,7 +232,7 @@ def test_what_is_split_is_joined_again(asks, choices, data):
     assert question.asks == asks and [c.right for c in question.choices].index(True) == right
 
 
-def test_every_question_of_the_book_survives_a_round_trip():
+def test_every_question_round_trips_through_dump():
     book = Book(ROOT)
     for name in book.chapters:
         text = load(book, name)
@@ -256,7 +256,7 @@ class Balance(HTMLParser):
 
 @example("<a>")
 @given(st.text(st.sampled_from("<>&\"'`*_$[]() ab"), min_size=1, max_size=30))
-def test_what_a_question_says_cannot_break_the_page(said):
+def test_question_html_is_balanced_for_any_text(said):
     said = f"x{' '.join(said.split())}"
     words = f"{said}\n+ {said}\n  {said}\n- {said}\n  {said}\n- {said}\n  {said}"
     html = question_cells.html(words, "a-cell", "en")
@@ -266,7 +266,7 @@ def test_what_a_question_says_cannot_break_the_page(said):
     assert parser.open == [] and "\n\n" not in html
 
 
-def test_every_chapter_asks_at_least_three_times_and_not_always_for_the_same_place():
+def test_every_chapter_has_three_questions_with_varied_answers():
     book = Book(ROOT)
     for name in book.chapters:
         asked = [questions.parse(c.predict.en) for c in load(book, name).cells if c.predict]

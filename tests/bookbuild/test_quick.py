@@ -42,12 +42,12 @@ def quick():
         ("tests/helpers/gone.py", set(), None),
     ],
 )
-def test_a_change_selects_its_tests_and_its_notebook(quick, path, tests, notebook):
+def test_changed_file_selects_its_tests_and_notebook(quick, path, tests, notebook):
     assert {f"tests/{name}.py" for name in tests} <= quick.tests_of(path)
     assert quick.notebook_of(path) == ({f"book/en/{notebook}.ipynb"} if notebook else set())
 
 
-def test_only_changed_messages_are_proved(quick, monkeypatch):
+def test_messages_of_returns_only_changed_messages(quick, monkeypatch):
     path = "book/messages/python.yml"
     first, *others = yaml.safe_load((ROOT / path).read_text("utf8"))["messages"]
     before = [first | {"cure": "another"}, *others[1:]]

@@ -27,52 +27,52 @@ def normal(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def wanted(name, extra):
+def requirements_of(name, extra):
     """What a distribution asks for in this environment, with or without an extra."""
     for requirement in map(Requirement, metadata.requires(name) or ()):
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
             yield from ((normal(requirement.name), e) for e in ("", *requirement.extras))
 
 
-def needed(todo):
+def all_requirements(todo):
     """The names of all that these distributions and extras need, directly or not."""
     todo, seen = list(todo), set()
     while todo:
         if (asked := todo.pop()) not in seen:
             seen.add(asked)
             # torch's own needs differ by platform: the CUDA libraries
-            todo += [] if asked[0] == "torch" else wanted(*asked)
+            todo += [] if asked[0] == "torch" else requirements_of(*asked)
     return {name for name, _ in seen} - {PROJECT}
 
 
-def test_every_package_that_is_needed_is_pinned():
-    assert needed((PROJECT, extra) for extra in ("", *EXTRAS)) <= set(map(normal, FULL))
+def test_every_required_package_is_pinned():
+    assert all_requirements((PROJECT, extra) for extra in ("", *EXTRAS)) <= set(map(normal, FULL))
 
 
-def test_the_pages_need_just_what_is_pinned_for_them():
+def test_page_requirements_match_the_book_extra():
     """No package is missing where only they are installed, and none is there for nothing."""
-    book = set(wanted(PROJECT, "book")) - set(wanted(PROJECT, ""))
-    assert needed(book) == set(map(normal, LIGHT))
+    book = set(requirements_of(PROJECT, "book")) - set(requirements_of(PROJECT, ""))
+    assert all_requirements(book) == set(map(normal, LIGHT))
     assert "torch" not in LIGHT and "numpy" not in LIGHT
 
 
-def test_the_light_part_agrees_with_the_whole():
+def test_page_pins_equal_the_full_pins():
     assert LIGHT.items() <= FULL.items()
 
 
-def test_what_is_installed_is_what_is_pinned():
+def test_installed_versions_match_the_pins():
     installed = {name: metadata.version(name).partition("+")[0] for name in FULL}
     assert installed == FULL
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_pins_are_sorted_and_name_no_place(name):
+def test_pins_are_sorted_and_contain_no_address(name):
     assert list(FILES[name]) == sorted(FILES[name], key=str.lower)
     text = (ROOT / name).read_text("utf8")
     assert "://" not in text and "--" not in text and " @ " not in text
 
 
-def test_the_version_is_one_everywhere_and_the_changelog_begins_with_what_is_new():
+def test_version_is_the_same_in_all_files():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]["version"]
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf8"))["version"]
     first, *released = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text("utf8"), re.M)

@@ -51,7 +51,7 @@ def entries(page: str) -> dict[str, str]:
     return dict(found)
 
 
-def test_every_rule_has_one_entry_with_all_of_it(page):
+def test_every_rule_has_one_complete_entry(page):
     lang, text = page
     rules = {rule.id: rule for rule in reviews.load(BOOK)}
     found = entries(text)
@@ -66,7 +66,7 @@ def test_every_rule_has_one_entry_with_all_of_it(page):
         assert "\n\n" not in html  # an empty line would end the HTML
 
 
-def test_the_rule_of_an_entry_names_its_marked_lines(page):
+def test_marked_lines_of_an_entry_are_the_findings(page):
     for name, html in entries(page[1]).items():
         wrong, _ = re.findall(r"<pre>(.*?)</pre>", html, re.S)
         marked = [n for n, line in enumerate(wrong.split("\n"), 1) if "<mark>" in line]
@@ -88,7 +88,7 @@ def test_each_family_has_a_heading_in_both_languages(page):
         assert f"### {words(lang, 'review_families')[family]}\n" in text
 
 
-def test_the_report_is_that_of_the_command(page, tmp_path):
+def test_shown_report_matches_the_command(page, tmp_path):
     lang, text = page
     (html,) = re.findall(r'<pre class="review-report">(.*?)</pre>', text, re.S)
     shutil.copy(ROOT / review_list.WRONG, tmp_path / "train.py")
@@ -108,7 +108,7 @@ def accuracy(name: str) -> float:
     return int(re.fullmatch(r"test accuracy (\d+)%\n", done.stdout)[1]) / 100
 
 
-def test_the_script_raises_nothing_and_its_corrections_work():
+def test_wrong_script_has_seven_findings_and_its_fix_trains():
     wrong, right = (
         (ROOT / name).read_text("utf8") for name in (review_list.WRONG, review_list.RIGHT)
     )
@@ -118,7 +118,7 @@ def test_the_script_raises_nothing_and_its_corrections_work():
     assert accuracy(review_list.RIGHT) > 0.9
 
 
-def test_the_corrections_make_the_one_script_of_the_other(page, tmp_path):
+def test_diff_turns_the_wrong_script_into_the_right_one(page, tmp_path):
     (diff,) = re.findall(r"```diff\n(.*?)\n```", page[1], re.S)
     shutil.copy(ROOT / review_list.WRONG, tmp_path / "train.py")
     (tmp_path / "diff").write_text(f"--- train.py\n+++ train.py\n{diff}\n", "utf8")
@@ -126,7 +126,7 @@ def test_the_corrections_make_the_one_script_of_the_other(page, tmp_path):
     assert (tmp_path / "train.py").read_text("utf8") == (ROOT / review_list.RIGHT).read_text("utf8")
 
 
-def test_what_the_page_states_of_the_command(page, tmp_path, capsys):
+def test_statements_about_the_command_hold(page, tmp_path, capsys):
     _, text = page
     assert f" {len(RULES)} " in text and "SGD(model.parameters(), lr=1000)" in text
     unseen = "import torch\noptimizer = torch.optim.SGD(model.parameters(), lr=1000)\n"
@@ -141,7 +141,7 @@ def test_what_the_page_states_of_the_command(page, tmp_path, capsys):
     capsys.readouterr()
 
 
-def test_the_hook_on_the_page_is_that_of_the_repository(page):
+def test_shown_hook_matches_the_repository(page):
     (snippet,) = re.findall(r"```yaml\n(.*?)```", page[1], re.S)
     (hook,) = yaml.safe_load(snippet)["repos"][0]["hooks"]
     (own,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf8"))
@@ -149,7 +149,7 @@ def test_the_hook_on_the_page_is_that_of_the_repository(page):
     assert {"id", "entry", "language"} <= hook.keys()
 
 
-def test_a_rule_without_code_or_case_is_named(monkeypatch):
+def test_rule_without_a_case_raises(monkeypatch):
     cases = reviews.cases(BOOK)
     del cases["backward-adds"]
     monkeypatch.setattr(reviews, "cases", lambda book: cases)
@@ -157,7 +157,7 @@ def test_a_rule_without_code_or_case_is_named(monkeypatch):
         review_list.render(BOOK, "en")
 
 
-def test_only_a_book_that_lists_the_page_has_it(book, quick):
+def test_review_page_requires_an_entry_in_the_toc(book, quick):
     pages.write(book)
     assert not (book.root / "book/en/review.md").exists()
 
@@ -170,7 +170,7 @@ def test_only_a_book_that_lists_the_page_has_it(book, quick):
         ("import torch\nimport copy\nx  # <-\n", ("import torch\nimport copy\nx", (3,))),
     ],
 )
-def test_a_case_is_read_without_usual_imports_and_marks(book, code, case):
+def test_cases_drop_usual_imports_and_marks(book, code, case):
     path = book.root / reviews.CASES
     path.parent.mkdir(parents=True)
     path.write_text(f"=== one-two\n{code}--- right\nx = 2\n", "utf8")

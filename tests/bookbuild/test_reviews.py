@@ -30,7 +30,7 @@ def section(book):
     return f"    section: {name}#{load(book, name).cells[0].id}\n"
 
 
-def test_a_changed_rule_makes_the_product_stale(book, quick):
+def test_changed_rule_makes_the_packaged_file_stale(book, quick):
     assert reviews.load(book) == []
     write(book, RULE.format(id="new") + section(book))
     assert list(pages.problems(book)) == [f"{PRODUCT}: stale; run `book update`"]
@@ -41,7 +41,7 @@ def test_a_changed_rule_makes_the_product_stale(book, quick):
     assert row["why"] == {"en": "", "zh": ""}
 
 
-def test_a_rule_has_a_pitfall_or_a_section(book):
+def test_rule_requires_a_pitfall_or_a_section(book):
     write(book, RULE.format(id="new"))
     with pytest.raises(BookError, match="review.yml:2: new: expected either the id of a pitfall"):
         reviews.load(book)
@@ -50,7 +50,7 @@ def test_a_rule_has_a_pitfall_or_a_section(book):
         reviews.load(book)
 
 
-def test_a_rule_with_the_id_of_a_pitfall_has_its_section_and_answer():
+def test_rule_named_after_a_pitfall_uses_its_section_and_answer():
     parts = {one.id: one.part for one in pitfalls.load(BOOK)}
     rules = reviews.load(BOOK)
     shared = [rule for rule in rules if rule.id in parts]
@@ -60,7 +60,7 @@ def test_a_rule_with_the_id_of_a_pitfall_has_its_section_and_answer():
         assert rule.href.startswith(f"{parts[rule.id].name}.html#")
 
 
-def test_wording_and_ids_are_checked(book):
+def test_duplicate_ids_and_wordings_are_reported(book):
     rule = (RULE.format(id="new") + section(book)).replace("It has no", "It wants no")
     write(book, rule + rule.partition("\n")[2])
     found = list(reviews.problems(reviews.load(book)))

@@ -34,7 +34,7 @@ def test_no_module_imports_from_a_later_step():
     assert back == []
 
 
-def test_every_module_is_in_a_step_and_no_name_stands_twice():
+def test_every_module_belongs_to_a_step_and_has_a_unique_name():
     modules = [p for p in ROOT.rglob("*.py") if p.stem != "__init__"]
     assert {p.relative_to(ROOT).parts[0].removesuffix(".py") for p in modules} == {*STEPS}
     assert [name for name, count in Counter(p.stem for p in modules).items() if count > 1] == []

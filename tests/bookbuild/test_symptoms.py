@@ -49,18 +49,18 @@ def put(book):
     return write
 
 
-def test_there_are_many_in_both_languages_and_most_causes_are_proved_by_a_section():
+def test_real_symptoms_have_no_problems():
     assert len(REAL.symptoms) >= 60
     assert list(symptoms.problems(Book(ROOT), REAL)) == []
 
 
 @pytest.mark.parametrize("third", range(3))
-def test_each_symptom_is_told_from_a_sound_program(third):
+def test_each_symptom_is_absent_from_its_sound_program(third):
     symptoms = replace(REAL, symptoms=REAL.symptoms[third::3])
     assert list(symptom_proofs.unproved(symptoms)) == []
 
 
-def test_what_does_not_tell_is_found(put):
+def test_unproved_symptoms_are_reported(put):
     rows = [
         GOOD,
         GOOD | {"id": "same", "broken": "a = 2"},
@@ -95,7 +95,7 @@ def test_what_does_not_tell_is_found(put):
         ({"causes": [{"en": "x", "zh": "x", "section": 3}]}, "expected a text, got 3"),
     ],
 )
-def test_another_form_is_refused(put, change, problem):
+def test_invalid_symptom_raises(put, change, problem):
     book = put(GOOD | change)
     with pytest.raises(BookError, match="symptoms.yml") as caught:
         symptoms.load(book)
@@ -114,7 +114,7 @@ def test_another_form_is_refused(put, change, problem):
         ("a: [", "symptoms.yml:2: did not find"),
     ],
 )
-def test_another_file_is_refused(book, text, problem):
+def test_invalid_symptoms_file_raises(book, text, problem):
     (book.root / symptoms.FILE).write_text(text)
     with pytest.raises(BookError, match=problem):
         symptoms.load(book)
@@ -132,13 +132,13 @@ def test_another_file_is_refused(book, text, problem):
         ([GOOD | {"causes": GOOD["causes"][1:]}], "1 of 2 causes have no section"),
     ],
 )
-def test_the_check_names_what_is_wrong(put, rows, expected):
+def test_check_reports_symptom_problems(put, rows, expected):
     book = put(*rows)
     assert any(expected in problem for problem in symptoms.problems(book, symptoms.load(book)))
     assert any(expected in problem for problem in check(book))
 
 
-def test_the_page_has_all_of_a_symptom_in_its_language(put):
+def test_symptoms_page_renders_all_fields_per_language(put):
     book = put(GOOD)
     assert {path.name for path in pages.write(book)} >= {"symptoms.md"}
     assert not [p for p in check(book) if "symptoms" in p]
@@ -159,12 +159,12 @@ def test_the_page_has_all_of_a_symptom_in_its_language(put):
     assert "\n\n" not in inside
 
 
-def test_a_book_without_symptoms_has_no_page(book):
+def test_symptoms_page_requires_symptoms(book):
     pages.write(book)
     assert not (book.root / "book/en/symptoms.md").exists()
 
 
-def test_the_status_page_counts_them_and_names_causes_without_a_section(put):
+def test_status_counts_symptoms_and_lists_causes_without_a_section(put):
     (row,) = status.coverage(put(GOOD, GOOD | {"id": "two", "causes": GOOD["causes"][:2]}), "zh")
     assert row[:2] == ["[](symptoms.md)", "2"]
     assert '1 种症状有书中没讲到的原因：<a href="symptoms.html#sum-is-wrong">和不对</a>。' in row[2]

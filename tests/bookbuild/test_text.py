@@ -61,7 +61,7 @@ Why.
 """
 
 
-def test_all_that_a_text_can_hold():
+def test_parse_returns_every_kind_of_block():
     text = parse("a", TEXT)
     assert (text.summary.en, text.summary.zh, text.summary.line) == ("About.", "关于。", 1)
     title, setup, code = text.cells
@@ -167,14 +167,14 @@ HEAD = "%%% summary\nx\n"
         ("%%% summary x\ny", "t:1: `%%% summary` takes no words, got 'x'"),
     ],
 )
-def test_a_text_of_another_form_is_named_with_its_line(text, what):
+def test_invalid_text_raises_with_its_line(text, what):
     with pytest.raises(BookError) as caught:
         parse("a", text, "t")
     assert str(caught.value).startswith(what)
 
 
 @pytest.mark.parametrize("name", REAL.texts)
-def test_the_real_texts_come_back_from_their_cells(name):
+def test_real_texts_round_trip_through_dump(name):
     text = load(REAL, name)
     source = REAL.text(name).read_text("utf8")
     parts = segments(source, text)
@@ -197,7 +197,7 @@ IDS = st.from_regex(r"[a-zA-Z0-9_-]{1,64}", fullmatch=True).filter(
 
 
 @given(IDS, WORDS, st.none() | WORDS, st.none() | WORDS, st.booleans())
-def test_what_is_dumped_is_parsed_again(name, words, alt, cause, prose):
+def test_parse_inverts_dump(name, words, alt, cause, prose):
     if prose:
         cell = Cell(name, "markdown", 3, words)
     else:
@@ -217,21 +217,21 @@ def test_what_is_dumped_is_parsed_again(name, words, alt, cause, prose):
 
 
 @given(st.text(st.sampled_from("%%% \n```pythonzhmdcodeaxtags=# 一"), max_size=200))
-def test_any_text_is_a_chapter_or_named_as_none(text):
+def test_any_text_parses_or_raises_one_line_error(text):
     try:
         parse("a", text, "t")
     except BookError as error:
         assert str(error).startswith("t:") and "\n" not in str(error)
 
 
-def test_what_resembles_a_mark_in_code_and_maths_is_none():
+def test_marks_inside_code_and_maths_are_ignored():
     code = "%%time\nx = 7 %% 2\nf'{{ x }}'"
     text = HEAD + f"%%% code a\n```python\n{code}\n```\n%%% md b\n$x_{{{{i}}}}$\n\nTitle\n==\n"
     code_cell, prose = parse("a", text).cells
     assert code_cell.source == code and prose.words.en.startswith("$x_{{i}}$")
 
 
-def test_comments_are_found_and_exchanged():
+def test_comments_are_found_and_replaced():
     code = "# one\nx = '#'  # two\nf'''\n# no {x}'''\n#three"
     assert comment_words(code) == "one\ntwo\nthree"
     assert comments(code)[1] == (1, 9, "# two")
@@ -246,7 +246,7 @@ def test_comments_are_found_and_exchanged():
 ASKED = "%%% summary\nx\n\n%%% md a\n# One\n%%% zh\n# 一\n%%% queries\nhow many\nworkers 几个\n"
 
 
-def test_queries_belong_to_the_section_of_their_cell_in_their_language():
+def test_queries_belong_to_a_section_and_a_language():
     text = parse("a", ASKED + "\n%%% md b\n## Two\n\n## Three\n%%% queries\nlast\n")
     assert queries(text, "en") == {"one": ["how many"], "two": ["last"]}
     assert queries(text, "zh") == {"one": ["workers 几个"]}
@@ -268,6 +268,6 @@ def test_queries_belong_to_the_section_of_their_cell_in_their_language():
         ("%%% md b\n## B\n%%% queries z\nx", "takes no words"),
     ],
 )
-def test_other_queries_are_named_with_their_line(block, says):
+def test_invalid_queries_raise_with_their_line(block, says):
     with pytest.raises(BookError, match=r"text:\d+: .*" + says):
         parse("a", f"{ASKED}\n{block}\n")

@@ -20,17 +20,17 @@ def chapter(*pieces):
     return Text("a", Words("About this.", 1, "关于。", 1), cells)
 
 
-def late(text, stamps, accepted=()):
+def outdated_pieces(text, stamps, accepted=()):
     return [(w.piece, w.why) for w in compare(text, stamps, accepted)[1]]
 
 
 CHANGED = "the English changed since it was translated"
 
 
-def test_a_piece_seen_for_the_first_time_is_current():
-    made, outdated = compare(chapter(("x", "Some words.", "一些。")), {})
-    assert list(made) == ["summary", "x"] and outdated == []
-    assert compare(chapter(("x", "Some words.", "一些。")), made) == (made, [])
+def test_new_piece_is_current():
+    result, outdated = compare(chapter(("x", "Some words.", "一些。")), {})
+    assert list(result) == ["summary", "x"] and outdated == []
+    assert compare(chapter(("x", "Some words.", "一些。")), result) == (result, [])
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_a_piece_seen_for_the_first_time_is_current():
         ("x `abcd` words", None, "not translated"),
     ],
 )
-def test_what_has_words_needs_chinese(en, zh, why):
-    assert late(chapter(("x", en, zh)), {}) == ([("x", why)] if why else [])
+def test_text_with_words_requires_chinese(en, zh, why):
+    assert outdated_pieces(chapter(("x", en, zh)), {}) == ([("x", why)] if why else [])
     assert needs_translation(en) == bool(why)
 
 
@@ -66,9 +66,9 @@ def test_what_has_words_needs_chinese(en, zh, why):
         ("one\ntwo", "一\n", None),
     ],
 )
-def test_comments_are_as_many_in_both_languages(comments, zh, why):
+def test_comment_counts_must_match_in_both_languages(comments, zh, why):
     text = Text("a", Words("a", 1), [Cell("x", "code", 1, Words(comments, 1, zh, 2), "x")])
-    assert late(text, {}) == ([("x/comments", why)] if why else [])
+    assert outdated_pieces(text, {}) == ([("x/comments", why)] if why else [])
 
 
 WORD = st.sampled_from(["First words.", "Other words.", "More words."])
@@ -76,7 +76,7 @@ ZH = st.sampled_from(["一", "二", "三"])
 
 
 @given(st.lists(st.tuples(WORD, ZH), min_size=1, max_size=8))
-def test_it_waits_until_english_is_back_or_somebody_says_so(states):
+def test_piece_is_outdated_until_english_returns_or_is_accepted(states):
     first, stamps = states[0], {}
     for english, chinese in states:
         text = chapter(("x", english, chinese))
@@ -87,54 +87,54 @@ def test_it_waits_until_english_is_back_or_somebody_says_so(states):
     assert outdated == [] and compare(text, accepted) == (accepted, [])
 
 
-def test_acceptance_of_one_cell_is_not_that_of_another():
+def test_accepting_one_cell_leaves_others_outdated():
     before, _ = compare(chapter(("x", "Some words.", "一"), ("y", "Any words.", "二")), {})
     text = chapter(("x", "New words.", "一"), ("y", "Next words.", "二"))
-    assert late(text, before) == [("x", CHANGED), ("y", CHANGED)]
-    assert late(text, before, ["x"]) == [("y", CHANGED)]
-    assert late(text, before, ["summary"]) == [("x", CHANGED), ("y", CHANGED)]
+    assert outdated_pieces(text, before) == [("x", CHANGED), ("y", CHANGED)]
+    assert outdated_pieces(text, before, ["x"]) == [("y", CHANGED)]
+    assert outdated_pieces(text, before, ["summary"]) == [("x", CHANGED), ("y", CHANGED)]
 
 
-def test_a_cell_is_accepted_with_all_that_belongs_to_it():
+def test_accepting_a_cell_accepts_all_its_pieces():
     def code(comment, alt):
         cell = Cell("x", "code", 1, Words(comment, 1, "注释", 2), "x", alt=Words(alt, 1, "图", 2))
         return Text("a", Words("a", 1), [cell])
 
     before, _ = compare(code("add both", "A line."), {})
     text = code("add all", "Two lines.")
-    assert late(text, before) == [("x/comments", CHANGED), ("x/alt", CHANGED)]
-    assert late(text, before, ["x"]) == []
+    assert outdated_pieces(text, before) == [("x/comments", CHANGED), ("x/alt", CHANGED)]
+    assert outdated_pieces(text, before, ["x"]) == []
 
 
-def test_a_new_id_does_not_end_the_waiting():
+def test_new_id_keeps_the_piece_outdated():
     before, _ = compare(chapter(("x", "Some words.", "一")), {})
     waits, _ = compare(chapter(("x", "New words.", "一")), before)
-    assert late(chapter(("y", "New words.", "一")), before) == [("y", CHANGED)]
-    assert late(chapter(("y", "New words.", "一")), waits) == [("y", CHANGED)]
+    assert outdated_pieces(chapter(("y", "New words.", "一")), before) == [("y", CHANGED)]
+    assert outdated_pieces(chapter(("y", "New words.", "一")), waits) == [("y", CHANGED)]
     changed, _ = compare(chapter(("x", "New words.", "二")), waits)
-    assert late(chapter(("y", "New words.", "二")), changed) == [("y", CHANGED)]
+    assert outdated_pieces(chapter(("y", "New words.", "二")), changed) == [("y", CHANGED)]
 
 
-def test_chinese_that_another_cell_has_too_is_its_own():
+def test_chinese_shared_with_a_new_cell_keeps_only_the_old_outdated():
     before, _ = compare(chapter(("x", "Some words.", "一")), {})
     text = chapter(("x", "New words.", "一"), ("y", "Next words.", "一"))
-    assert late(text, before) == [("x", CHANGED)]
+    assert outdated_pieces(text, before) == [("x", CHANGED)]
 
 
-def test_chinese_taken_out_and_put_back_still_waits():
+def test_restored_chinese_stays_outdated():
     before, _ = compare(chapter(("x", "Some words.", "一")), {})
     without, _ = compare(chapter(("x", "New words.", None)), before)
-    assert late(chapter(("x", "New words.", "一")), without) == [("x", CHANGED)]
-    assert late(chapter(("x", "Some words.", "一")), without) == []
+    assert outdated_pieces(chapter(("x", "New words.", "一")), without) == [("x", CHANGED)]
+    assert outdated_pieces(chapter(("x", "Some words.", "一")), without) == []
 
 
-def test_a_piece_says_where_it_waits():
+def test_outdated_piece_reports_its_place():
     text = chapter(("x", "Some words.", None))
     (outdated,) = compare(text, {})[1]
     assert str(outdated) == "book/text/a.md:2: a::x: not translated" and outdated.cell == "x"
 
 
-def test_stamps_are_kept_in_reading_order(book):
+def test_save_keeps_stamps_in_reading_order(book):
     stamps = translation.load(book)
     path = book.root / translation.FILE
     before = path.read_text()
@@ -147,13 +147,13 @@ def test_stamps_are_kept_in_reading_order(book):
     "text",
     ["", "{", "[]", "3", '{"adding": 3}', '{"adding": {"x": 1}}', '{"adding": null}', "[" * 9**5],
 )
-def test_damaged_stamps_are_named(book, text):
+def test_damaged_stamps_raise(book, text):
     (book.root / translation.FILE).write_text(text)
     with pytest.raises(BookError, match="book/translated.json(:1)?: damaged, restore it with git"):
         translation.load(book)
 
 
-def test_no_stamps_at_all(book):
+def test_missing_stamps_load_as_empty(book):
     stamps = translation.load(book)
     (book.root / translation.FILE).unlink()
     assert translation.load(book) == {}

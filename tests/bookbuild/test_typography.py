@@ -40,12 +40,12 @@ BAD = [
 
 
 @pytest.mark.parametrize("text", GOOD)
-def test_good_text_passes(text):
+def test_lint_accepts_good_text(text):
     assert lint(text) == []
 
 
 @pytest.mark.parametrize(("text", "what"), BAD)
-def test_faults_are_found(text, what):
+def test_lint_reports_faults(text, what):
     assert any(what in problem for problem in lint(text)), lint(text)
 
 
@@ -54,14 +54,14 @@ def terms():
 
 
 @pytest.mark.parametrize(("lang", "row", "word"), terms())
-def test_a_banned_term_is_named_with_what_to_write_and_why(lang, row, word):
+def test_avoided_term_is_reported_with_replacement_and_reason(lang, row, word):
     check = {"en": lint_english, "zh": lint}[lang]
     expected = f"{word}: write {row['write']} ({row['why']})"
     assert expected in check(SENTENCE[lang].format(word))
     assert not any(word in problem for problem in check(SENTENCE[lang].format(f"`{word}`")))
 
 
-def test_a_term_stands_once_and_no_advice_is_banned():
+def test_terms_are_unique_and_replacements_are_not_avoided_terms():
     for lang, check in (("en", lint_english), ("zh", lint)):
         words = [word for of, _, word in terms() if of == lang]
         assert len(words) == len(set(words))
@@ -72,16 +72,16 @@ def test_a_term_stands_once_and_no_advice_is_banned():
     "text",
     ["*nobody said so*", "“Nobody knows”", "## Connection refused: nobody", "`wants`", "knowable"],
 )
-def test_quotations_headings_and_parts_of_words_are_not_english_terms(text):
+def test_lint_english_ignores_quotations_headings_and_word_parts(text):
     assert lint_english(text) == []
 
 
 @pytest.mark.parametrize("text", ["Nobody", "in\nsilence", "**Nobody clears it.**", "- it wants\n"])
-def test_english_terms_in_any_case_across_lines_and_in_bold(text):
+def test_lint_english_finds_any_case_across_lines_and_in_bold(text):
     assert len(lint_english(text)) == 1
 
 
-def test_a_synonym_is_allowed_once_in_brackets():
+def test_lint_allows_a_synonym_in_brackets():
     assert lint("自动微分（d2l：体重衰减）。") == []
 
 
@@ -89,5 +89,5 @@ def test_a_synonym_is_allowed_once_in_brackets():
     ("character", "han"),
     [("一", True), ("鿿", True), ("㐀", True), ("，", False), ("あ", False), ("䷀", False)],
 )
-def test_what_is_a_chinese_character(character, han):
+def test_han_pattern_matches_only_chinese_characters(character, han):
     assert bool(re.match(f"[{HAN}]", character)) == han

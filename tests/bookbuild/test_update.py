@@ -63,14 +63,14 @@ def quiet(line):
 # ---------------------------------------------------------------- one edit, one command
 
 
-def test_a_second_run_changes_no_byte(book, call, no_run):
+def test_second_update_changes_no_file(book, call, no_run):
     before = files(book)
     done = call("update")
     assert (done.exit_code, done.stdout) == (0, "2 chapters: nothing to do\n")
     assert files(book) == before
 
 
-def test_a_sentence_mended_in_both_languages(book, call, mend, no_run):
+def test_accepted_edit_of_both_languages_is_current(book, call, mend, no_run):
     mend("adding", "The sum is printed.", "The sum is shown.")
     mend("adding", "和会打印出来。", "和会显示出来。")
     done = call("update", "--accept", "adding::adding-recap")
@@ -81,7 +81,7 @@ def test_a_sentence_mended_in_both_languages(book, call, mend, no_run):
     assert check(book, release=True) == []
 
 
-def test_english_alone_changed_waits_and_is_no_failure(book, call, mend, no_run):
+def test_changed_english_marks_the_chinese_outdated(book, call, mend, no_run):
     mend("adding", "The sum is printed.", "The sum is shown.")
     done = call("update")
     where = "book/text/adding.md:42: adding::adding-recap: the English changed"
@@ -97,7 +97,7 @@ def test_english_alone_changed_waits_and_is_no_failure(book, call, mend, no_run)
     assert call("update").exit_code == 0 and files(book) == again
 
 
-def test_only_a_word_ends_the_waiting(book, call, mend, no_run):
+def test_only_accept_makes_a_piece_current(book, call, mend, no_run):
     mend("adding", "The sum is printed.", "The sum is shown.")
     assert call("update").exit_code == 0
     mend("adding", "和会打印出来。", "和会打印出来！")
@@ -114,7 +114,7 @@ def test_only_a_word_ends_the_waiting(book, call, mend, no_run):
     assert WAITING not in book.notebook("zh", "adding").read_text("utf8")
 
 
-def test_english_that_comes_back_ends_the_waiting(book, call, mend, no_run):
+def test_restored_english_is_current_again(book, call, mend, no_run):
     before = files(book)
     mend("adding", "The sum is printed.", "The sum is shown.")
     assert call("update").exit_code == 0
@@ -123,7 +123,7 @@ def test_english_that_comes_back_ends_the_waiting(book, call, mend, no_run):
     assert files(book) == before
 
 
-def test_a_chapter_is_accepted_as_a_whole(book, call, mend, no_run):
+def test_accept_takes_a_whole_chapter(book, call, mend, no_run):
     mend("adding", "The sum is printed.", "The sum is shown.")
     mend("adding", "About adding.", "All about adding.")
     assert call("update").exit_code == 0 and len(outdated(book)) == 2
@@ -131,13 +131,13 @@ def test_a_chapter_is_accepted_as_a_whole(book, call, mend, no_run):
     assert done.exit_code == 0 and outdated(book) == []
 
 
-def test_a_formula_changed_in_english_alone_waits_too(book, call, mend, no_run):
+def test_changed_formula_in_english_marks_the_chinese_outdated(book, call, mend, no_run):
     mend("adding", "Addition needs $a + b$.", "Addition needs $a + b + c$.")
     assert call("update").exit_code == 0 and check(book) == []
     assert [piece.cell for piece in outdated(book)] == ["adding-title"]
 
 
-def test_alt_and_cause_are_in_the_language_of_the_page(book, call, mend, no_run):
+def test_alt_and_cause_use_the_language_of_the_page(book, call, mend, no_run):
     mend("adding", "把两个数相加\n", "把两个数相加\n%%% alt\nA sum.\n%%% zh\n一个和。\n")
     assert call("update").exit_code == 0
     for lang, words, why in (
@@ -148,13 +148,13 @@ def test_alt_and_cause_are_in_the_language_of_the_page(book, call, mend, no_run)
         assert read(book.notebook(lang, "failing")).cells[2].metadata.cause == why
 
 
-def test_chinese_alone_changed_needs_no_word(book, call, mend, no_run):
+def test_changed_chinese_stays_current(book, call, mend, no_run):
     mend("adding", "和会打印出来。", "和会显示出来。")
     assert call("update").exit_code == 0
     assert outdated(book) == [] and check(book, release=True) == []
 
 
-def test_missing_chinese_waits_and_the_page_shows_english(book, call, mend, no_run):
+def test_missing_chinese_shows_english_and_fails_the_release(book, call, mend, no_run):
     mend("adding", "%%% zh\n## 小结\n\n和会打印出来。\n", "")
     done = call("update")
     assert done.exit_code == 0 and "adding::adding-recap: not translated" in done.output
@@ -165,7 +165,7 @@ def test_missing_chinese_waits_and_the_page_shows_english(book, call, mend, no_r
     assert done.exit_code == 1 and "adding::adding-recap: not translated" in done.output
 
 
-def test_headings_that_no_longer_pair_up_show_english(book, call, mend, no_run):
+def test_unpaired_headings_show_english(book, call, mend, no_run):
     mend("adding", "## Recap\n", "## One more\n\nWords.\n\n## Recap\n")
     assert call("update").exit_code == 0
     recap = read(book.notebook("zh", "adding")).cells[-1].source
@@ -173,7 +173,7 @@ def test_headings_that_no_longer_pair_up_show_english(book, call, mend, no_run):
     assert check(book) == []
 
 
-def test_comments_are_translated_by_a_list(book, call, mend, quick):
+def test_comments_are_translated_line_by_line(book, call, mend, quick):
     mend("adding", "a = 1 + 1\n", "a = 1 + 1  # the sum\n")
     done = call("update")
     assert done.exit_code == 0
@@ -196,19 +196,19 @@ def test_comments_are_translated_by_a_list(book, call, mend, quick):
         ("", "no chapter ''"),
     ],
 )
-def test_what_cannot_be_accepted(book, call, name, what):
+def test_accept_rejects_unknown_names(book, call, name, what):
     before = files(book)
     done = call("update", "--accept", name)
     assert done.exit_code == 1 and what in done.stderr, done.output
     assert files(book) == before
 
 
-def test_what_is_accepted_must_be_updated(book, call):
+def test_accept_requires_an_updated_chapter(book, call):
     done = call("update", "failing", "--accept", "adding::adding-title")
     assert done.exit_code == 1 and "--accept adding::adding-title: adding is not upd" in done.stderr
 
 
-def test_names_are_updated_and_checked_and_no_other(book, call, mend, no_run):
+def test_update_and_check_are_limited_to_named_chapters(book, call, mend, no_run):
     mend("adding", "The sum is printed.", "The sum is shown.")
     mend("failing", "This always fails.", "This fails.")
     before = book.notebook("en", "failing").read_bytes()
@@ -220,7 +220,7 @@ def test_names_are_updated_and_checked_and_no_other(book, call, mend, no_run):
 # ---------------------------------------------------------------- what runs, and what does not
 
 
-def test_code_helpers_and_tags_make_a_chapter_run(book, call, mend, quick):
+def test_changed_code_helpers_or_cells_run_the_chapter(book, call, mend, quick):
     new = "%%% code new\n```python\n1\n```\n\n%%% md adding-recap"
     helper = book.root / "src/helpers/adding.py"
     steps = {
@@ -232,25 +232,25 @@ def test_code_helpers_and_tags_make_a_chapter_run(book, call, mend, quick):
         "cells were added, removed or moved": lambda: mend("adding", "%%% md adding-recap", new),
         "new": lambda: book.notebook("en", "failing").unlink(),
     }
-    said = []
+    text = []
     for why, change in steps.items():
         change()
-        said.clear()
-        assert update(book, echo=said.append) == {}
-        assert any(": running " in line and f"cells ({why}" in line for line in said), (why, said)
+        text.clear()
+        assert update(book, echo=text.append) == {}
+        assert any(": running " in line and f"cells ({why}" in line for line in text), (why, text)
         assert check(book) == []
         quick.clear()
         assert update(book, echo=quiet) == {} and quick == []
 
 
-def test_a_cell_that_shall_raise_from_now_on_runs(book, mend, quick):
+def test_changed_raises_exception_tag_runs_the_chapter(book, mend, quick):
     mend("adding", "adding-numbers claims", "adding-numbers tags=raises-exception claims")
-    said = []
-    assert update(book, echo=said.append) == {}
-    assert "running 4 cells (the tags of adding-numbers changed)" in said[0]
+    text = []
+    assert update(book, echo=text.append) == {}
+    assert "running 4 cells (the tags of adding-numbers changed)" in text[0]
 
 
-def test_prose_tags_and_comments_make_nothing_run(book, call, mend, no_run):
+def test_changed_prose_tags_and_comments_run_nothing(book, call, mend, no_run):
     mend("adding", "# add both numbers", "# add them both")
     mend("adding", "The sum is printed.", "The sum is shown.")
     mend("adding", "adding-numbers claims=A-1", "adding-numbers tags=right claims=A-1")
@@ -260,18 +260,18 @@ def test_prose_tags_and_comments_make_nothing_run(book, call, mend, no_run):
     assert "add them both" in read(book.notebook("en", "adding")).cells[2].source
 
 
-def test_again_runs_what_nothing_changed(book, quick):
-    said = []
+def test_again_runs_an_unchanged_chapter(book, quick):
+    text = []
     before = files(book)
-    assert update(book, ["adding"], again=True, echo=said.append) == {}
+    assert update(book, ["adding"], again=True, echo=text.append) == {}
     assert quick == ["book/text/adding.md"]
     assert files(book) == before
-    assert said[0] == "[1/1] adding: running 4 cells (asked for)"
-    assert said[1].startswith("[1/1] adding: ran, unchanged in ")
+    assert text[0] == "[1/1] adding: running 4 cells (asked for)"
+    assert text[1].startswith("[1/1] adding: ran, unchanged in ")
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_an_output_edited_by_hand_is_run_again(book, call, edit, cell, quick, lang):
+def test_output_edited_in_a_notebook_runs_again(book, call, edit, cell, quick, lang):
     before = files(book)
     edit(lang, "adding", lambda nb: cell(nb, "adding-numbers").outputs.clear())
     assert call("update").exit_code == 0
@@ -279,9 +279,7 @@ def test_an_output_edited_by_hand_is_run_again(book, call, edit, cell, quick, la
     assert files(book) == before
 
 
-def test_without_pytorch_prose_is_updated_and_code_says_what_it_needs(
-    book, call, mend, monkeypatch
-):
+def test_update_without_pytorch_writes_prose_and_rejects_code(book, call, mend, monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(
         updating, "find_spec", lambda name: None if name == "torch" else found(name)
@@ -295,7 +293,7 @@ def test_without_pytorch_prose_is_updated_and_code_says_what_it_needs(
     assert "adding must run (the code of adding-numbers changed), and that needs PyT" in done.output
 
 
-def test_a_renamed_helper_named_in_a_string_counts(book, mend, quick):
+def test_helper_named_in_a_string_is_a_dependency(book, mend, quick):
     mend("adding", "a = 1 + 1\n", "a = len('xx') or 'helpers.adding'\n")
     for text, runs in (("x = 1\n", 1), ("from helpers import failing\n", 1)):
         assert update(book, echo=quiet) == {}
@@ -307,7 +305,7 @@ def test_a_renamed_helper_named_in_a_string_counts(book, mend, quick):
     assert update(book, echo=quiet) == {} and quick == ["book/text/adding.md"]
 
 
-def test_data_called_after_a_module_counts_for_that_module_alone(book, mend):
+def test_data_file_is_a_dependency_of_its_module_only(book, mend):
     room = book.root / "src/helpers/room"
     room.mkdir()
     for name in ("__init__.py", "one.py", "one.js", "two.py", "two.js", "base.js"):
@@ -320,7 +318,7 @@ def test_data_called_after_a_module_counts_for_that_module_alone(book, mend):
             (room / name).write_text("changed\n")
         prints[name] = helpers_used(book, source)
         (room / name).write_text(f"# {name}\n") if name else None
-    unused = {name for name, made in prints.items() if made == prints[""]}
+    unused = {name for name, result in prints.items() if result == prints[""]}
     assert unused == {"", "two.js", "two.py"}
     assert len(set(prints.values())) == 4
 
@@ -340,18 +338,18 @@ def test_data_called_after_a_module_counts_for_that_module_alone(book, mend):
         ("import sys; sys.exit(3)", "book/text/adding.md::adding-numbers: SystemExit: 3"),
     ],
 )
-def test_a_cell_that_fails_is_named_and_leaves_its_files(
+def test_failing_cell_is_reported_and_its_notebooks_stay(
     book, mend, monkeypatch, capfd, source, what
 ):
     monkeypatch.setattr(running, "TIMEOUT", 2 if source.startswith("while") else 60)
     old = "# add both numbers\na = 1 + 1\nassert a == 2\na\n```\n%%% zh\n把两个数相加"
     mend("adding", old, f"{source}\n```")
     mend("failing", "This always fails.", "This fails.")
-    before, said = files(book), []
-    failed = update(book, echo=said.append)
+    before, text = files(book), []
+    failed = update(book, echo=text.append)
     assert list(failed) == ["adding"]
     assert failed["adding"].startswith(what) and "\n" not in failed["adding"]
-    assert said[1] == f"[1/2] {failed['adding']}"
+    assert text[1] == f"[1/2] {failed['adding']}"
     changed = {
         p.relative_to(book.root).as_posix() for p, b in files(book).items() if b != before[p]
     }
@@ -360,7 +358,7 @@ def test_a_cell_that_fails_is_named_and_leaves_its_files(
     assert (out.out, out.err) == ("", "")
 
 
-def test_a_cell_that_should_raise_and_does_not(book, mend):
+def test_missing_exception_is_reported(book, mend):
     mend("failing", "1 / 0", "1 / 1")
     assert update(book, ["failing"], echo=quiet) == {
         "failing": "book/text/failing.md::failing-error: tagged raises-exception, but nothing was "
@@ -410,7 +408,7 @@ def gone(pid):
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
-def test_what_is_killed_while_a_cell_runs_leaves_all_as_it_was(book, started, sign):
+def test_killed_update_changes_no_file(book, started, sign):
     child, kernel, before = started
     child.send_signal(sign)
     out, err = child.communicate(timeout=60)
@@ -426,7 +424,7 @@ def test_what_is_killed_while_a_cell_runs_leaves_all_as_it_was(book, started, si
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_a_notebook_edited_by_hand_is_not_written_over(book, call, edit, cell, lang):
+def test_update_keeps_a_notebook_edited_by_hand(book, call, edit, cell, lang):
     edit(lang, "adding", lambda nb: cell(nb, "adding-title").update(source="# Mine\n\n$a + b$"))
     before = files(book)
     done = call("update")
@@ -440,7 +438,7 @@ def test_a_notebook_edited_by_hand_is_not_written_over(book, call, edit, cell, l
 
 
 @pytest.mark.parametrize("text", ["{}", "<<<<<<< ours", ""])
-def test_a_notebook_that_is_none_is_named_with_the_way_out(book, call, no_run, text):
+def test_invalid_notebook_error_suggests_deleting_it(book, call, no_run, text):
     before = files(book)
     book.notebook("zh", "adding").write_text(text)
     done = call("update")
@@ -451,7 +449,7 @@ def test_a_notebook_that_is_none_is_named_with_the_way_out(book, call, no_run, t
     assert call("update").exit_code == 0 and files(book) == before
 
 
-def test_stamps_of_other_chapters_stay(book, no_run):
+def test_update_keeps_stamps_of_other_chapters(book, no_run):
     path = book.root / "book/translated.json"
     before = json.loads(path.read_text())
     update(book, ["failing"], echo=quiet)
@@ -464,14 +462,14 @@ def test_stamps_of_other_chapters_stay(book, no_run):
 @pytest.mark.parametrize(
     ("mode", "gpu", "answer"), [("0", True, False), ("auto", True, True), ("auto", False, False)]
 )
-def test_which_device_is_used(monkeypatch, mode, gpu, answer):
+def test_use_cuda_follows_the_setting_and_the_driver(monkeypatch, mode, gpu, answer):
     monkeypatch.setenv("BOOK_CUDA", mode)
     monkeypatch.setattr(running, "driver_sees_gpu", lambda: gpu)
     assert use_cuda() is answer
 
 
 @pytest.mark.parametrize(("mode", "what"), [("1", "reports no GPU"), ("yes", "must be 0, 1")])
-def test_a_missing_gpu_is_an_error_where_one_is_wanted(monkeypatch, mode, what):
+def test_missing_gpu_or_invalid_setting_raises(monkeypatch, mode, what):
     monkeypatch.setenv("BOOK_CUDA", mode)
     monkeypatch.setattr(running, "driver_sees_gpu", lambda: False)
     with pytest.raises(BookError, match=what):
@@ -493,29 +491,29 @@ OLD = "import warnings\nwarnings.warn({!r}, {})"
          "assert len(caught) == 1\nassert 'category' not in dir()", None),
     ],
 )  # fmt: skip
-def test_deprecations_can_be_made_errors(book, mend, monkeypatch, source, raises):
+def test_warnings_setting_turns_deprecations_into_errors(book, mend, monkeypatch, source, raises):
     mend("adding", "# add both numbers\na = 1 + 1\n", f"{source}\na = 1 + 1\n")
     mend("adding", "%%% zh\n把两个数相加\n", "")
     monkeypatch.setenv("BOOK_WARNINGS", "error")
     failed = update(book, ["adding"], echo=quiet)
-    wanted = f"book/text/adding.md::adding-numbers: {raises}"
-    assert failed["adding"].startswith(wanted) if raises else failed == {}
+    expected = f"book/text/adding.md::adding-numbers: {raises}"
+    assert failed["adding"].startswith(expected) if raises else failed == {}
 
 
-def test_a_compiler_for_cuda_without_a_gpu_says_nothing(monkeypatch, tmp_path):
+def test_cuda_home_without_a_gpu_causes_no_warning(monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     running.prepare_kernels()
     command = [sys.executable, "-c", "import torch.utils.benchmark"]
     assert subprocess.run(command, capture_output=True, check=True).stderr == b""
 
 
-def test_a_misspelt_choice_of_warnings_is_refused(monkeypatch):
+def test_invalid_warnings_setting_raises(monkeypatch):
     monkeypatch.setenv("BOOK_WARNINGS", "errors")
     with pytest.raises(BookError, match="must be default, error or unset, got 'errors'"):
         running.prepare_kernels()
 
 
-def test_a_book_of_texts_alone_becomes_one_that_is_proved(book, quick):
+def test_update_builds_notebooks_from_texts_alone(book, quick):
     for path in book.root.rglob("book/*/*"):
         if path.suffix in (".ipynb", ".md") and path.parent.name in ("en", "zh"):
             path.unlink()
@@ -526,9 +524,7 @@ def test_a_book_of_texts_alone_becomes_one_that_is_proved(book, quick):
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_an_edit_saved_while_the_cells_run_is_kept(
-    book, mend, edit, cell, monkeypatch, lang, overwrite
-):
+def test_edit_saved_during_the_run_is_kept(book, mend, edit, cell, monkeypatch, lang, overwrite):
     mend("adding", "a = 1 + 1", "a = 3 - 1")
     real = running.execute
 
@@ -551,7 +547,7 @@ def test_an_edit_saved_while_the_cells_run_is_kept(
     assert running.execute is not real
 
 
-def test_a_notebook_that_another_update_wrote_meanwhile_is_no_edit(book, mend, quick, monkeypatch):
+def test_notebook_written_by_another_update_is_not_an_edit(book, mend, quick, monkeypatch):
     mend("adding", "a = 1 + 1", "a = 3 - 1")
     run = running.execute
 
@@ -564,9 +560,7 @@ def test_a_notebook_that_another_update_wrote_meanwhile_is_no_edit(book, mend, q
     assert update(book, ["adding"], echo=quiet) == {}
 
 
-def test_a_notebook_that_is_too_large_is_not_written_and_its_largest_cell_is_named(
-    book, mend, quick
-):
+def test_oversized_notebook_is_rejected_with_its_largest_cell(book, mend, quick):
     before = files(book)
     mend("adding", "Addition needs $a + b$.", "\n".join(["word " * 900] * 120))
     failed = update(book, ["adding"], echo=quiet)
@@ -575,7 +569,7 @@ def test_a_notebook_that_is_too_large_is_not_written_and_its_largest_cell_is_nam
     assert {p.name for p in after if after[p] != before[p]} == {"adding.md"}
 
 
-def test_a_chapter_is_made_once_for_each_language(book, quick, monkeypatch):
+def test_update_builds_a_notebook_once_per_language(book, quick, monkeypatch):
     from bookbuild.commands import update as updating
 
     calls, make = [], updating.notebook

@@ -23,7 +23,7 @@ def steps(path):
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.stem)
-def test_actions_are_pinned_by_commit_and_named(path):
+def test_actions_are_pinned_by_commit(path):
     text = path.read_text("utf8")
     used = re.findall(r"uses: (.*)", text)
     assert used and len(used) == sum("uses" in step for step in steps(path))
@@ -32,7 +32,7 @@ def test_actions_are_pinned_by_commit_and_named(path):
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.stem)
-def test_a_job_may_write_only_after_a_push_to_main_and_no_secret_is_needed(path):
+def test_jobs_write_only_on_push_to_main_and_use_no_secret(path):
     workflow = yaml.safe_load(path.read_text("utf8"))
     assert workflow["permissions"] == {"contents": "read"}
     assert "secrets" not in path.read_text("utf8")
@@ -46,19 +46,19 @@ def test_a_job_may_write_only_after_a_push_to_main_and_no_secret_is_needed(path)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.stem)
-def test_a_command_is_a_target_of_the_makefile(path):
+def test_workflow_commands_are_make_targets(path):
     for command in (step["run"] for step in steps(path) if "run" in step):
         target = re.fullmatch(r"(?:[A-Z_]+=\w+ )*make ([\w-]+)( .*)?", command)
         assert command == ".ci/run" or (target and target[1] in TARGETS), command
 
 
-def test_pull_requests_never_reach_the_gpu():
+def test_gpu_workflow_ignores_pull_requests():
     workflow = yaml.safe_load((ROOT / ".github/workflows/gpu.yml").read_text("utf8"))
     assert list(workflow[True]) == ["workflow_dispatch"]  # YAML reads `on` as true
     assert workflow["jobs"]["gpu"]["runs-on"] == ["self-hosted", "gpu"]
 
 
-def test_a_fork_publishes_itself():
+def test_site_address_comes_from_the_workflow():
     """Its address comes from where the workflow runs; no file of the repository has one."""
     config = yaml.safe_load((ROOT / "_config.yml").read_text("utf8"))
     assert config["repository"]["url"] == config["html"]["baseurl"] == ""
@@ -69,14 +69,14 @@ def test_a_fork_publishes_itself():
     assert all(f'"{variable}"' in sources for variable in variables)
 
 
-def test_binder_gets_what_is_pinned():
+def test_binder_environment_matches_the_pins():
     """`make conda` makes it, every night; what can be seen without conda is seen here."""
-    made = yaml.safe_load((ROOT / "environment.yml").read_text("utf8"))
-    *of_conda, of_pip = made["dependencies"]
+    result = yaml.safe_load((ROOT / "environment.yml").read_text("utf8"))
+    *of_conda, of_pip = result["dependencies"]
     lines = (ROOT / "requirements.txt").read_text("utf8").splitlines()
     pinned = dict(line.split("==") for line in lines if "==" in line)
-    for wanted in of_conda:
-        name, sign, version = re.fullmatch(r"(\w+)([=<]*)(.*)", wanted).groups()
+    for expected in of_conda:
+        name, sign, version = re.fullmatch(r"(\w+)([=<]*)(.*)", expected).groups()
         if name == "python":
             needs = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]
             assert SpecifierSet(needs["requires-python"]).contains(version)
@@ -87,7 +87,7 @@ def test_binder_gets_what_is_pinned():
     assert of_pip == {"pip": ["-r requirements.txt", "-e ."]}
 
 
-def test_the_notebooks_that_colab_opens_are_pushed(tmp_path):
+def test_notebooks_branch_contains_the_notebooks_of_the_site(tmp_path):
     """`make notebooks-branch` in a clone: its branch has them, and what Binder needs."""
     origin, clone = tmp_path / "origin.git", tmp_path / "clone"
     git("init", "-q", "--bare", origin)

@@ -90,7 +90,7 @@ def python(repository, tmp_path_factory):
     return executable
 
 
-def test_the_setup_cell_installs_the_commit_of_the_page(python, repository):
+def test_setup_cell_installs_the_commit_of_the_page(python, repository):
     code = (
         "import helpers, importlib.metadata as m; print(helpers.__file__);"
         "print(m.distribution('executable-pytorch-notes').read_text('direct_url.json'))"
@@ -100,7 +100,7 @@ def test_the_setup_cell_installs_the_commit_of_the_page(python, repository):
     assert json.loads(origin)["vcs_info"]["commit_id"] == repository[1]
 
 
-def test_the_installed_helpers_are_whole(python):
+def test_installed_helpers_match_the_checkout(python):
     """With their data: so a chapter finds there what it finds in a checkout."""
     code = "import helpers; print(helpers.__path__[0])"
     installed = Path(call(str(python), "-c", code, env=clean_environment()))
@@ -112,7 +112,7 @@ def test_the_installed_helpers_are_whole(python):
     assert files(installed) == files(BOOK.root / "src/helpers")
 
 
-def test_the_wheel_works_alone(tmp_path, repository):
+def test_wheel_works_without_dependencies(tmp_path, repository):
     """Unpacked into a folder, with nothing else: what needs no PyTorch works, the rest is there."""
     root = Path(unquote(urlsplit(repository[0]).path))
     source, wheels, target = (tmp_path / name for name in ("source", "wheels", "target"))
@@ -127,8 +127,8 @@ def test_the_wheel_works_alone(tmp_path, repository):
         "import sys; sys.path.insert(0, sys.argv[1]); from helpers.explain import explain;"
         "print(explain('RuntimeError: grad can be implicitly created only for scalar outputs'))"
     )
-    told = call(sys.executable, "-I", "-S", "-c", code, str(target), cwd=tmp_path)
-    assert "loss.mean().backward()" in told
+    message = call(sys.executable, "-I", "-S", "-c", code, str(target), cwd=tmp_path)
+    assert "loss.mean().backward()" in message
     names = {p.stem for p in (BOOK.root / "src/helpers").glob("*.py")}
     assert names <= {p.stem for p in (target / "helpers").glob("*.py")}
 
@@ -140,7 +140,7 @@ CHAPTERS = ["detach", "data_parallel"]
 @pytest.mark.parametrize(
     "name", BOOK.chapters if os.environ.get("BOOK_COLAB") == "all" else CHAPTERS
 )
-def test_a_chapter_alone(name, python, repository, tmp_path):
+def test_chapter_runs_alone(name, python, repository, tmp_path):
     nb = read(BOOK.notebook("en", name))
     nb.cells[[c.id for c in nb.cells].index(setup_cell.ID)].source = setup_cell.source(*repository)
     for cell in code_cells(nb):
@@ -162,25 +162,25 @@ def last_line(python, cell, folder):
     return done.stderr.strip().splitlines()[-1]
 
 
-def test_a_lone_notebook_tells_its_reader_what_to_do(bare, tmp_path):
-    told = last_line(bare, setup_cell.source(), tmp_path)
-    assert told.startswith("RuntimeError: the book's package helpers is missing: open this")
-    assert "_config" not in told and "pip install" in told
+def test_setup_cell_without_helpers_raises_with_advice(bare, tmp_path):
+    message = last_line(bare, setup_cell.source(), tmp_path)
+    assert message.startswith("RuntimeError: the book's package helpers is missing: open this")
+    assert "_config" not in message and "pip install" in message
 
 
 @pytest.mark.parametrize("own", ["helpers.py", "helpers/mine.py", "helpers/__init__.py"])
-def test_a_package_that_hides_the_helpers_is_named(own, bare, python, tmp_path):
+def test_setup_cell_reports_a_package_that_shadows_helpers(own, bare, python, tmp_path):
     """A reader's own one beside the notebook, whether ours are installed or not."""
     (tmp_path / own).parent.mkdir(exist_ok=True)
     (tmp_path / own).write_text("raise SystemExit('it was imported')\n")
     package = own == "helpers/mine.py"  # without __init__.py an installed package goes before it
     for executable in (bare,) if package else (bare, python):
-        told = last_line(executable, setup_cell.source(), tmp_path)
-        assert "hides the book's helpers: rename it, restart the kernel" in told
-        assert ("a folder called helpers" if package else str(tmp_path / own)) in told
+        message = last_line(executable, setup_cell.source(), tmp_path)
+        assert "hides the book's helpers: rename it, restart the kernel" in message
+        assert ("a folder called helpers" if package else str(tmp_path / own)) in message
 
 
-def test_the_cell_fits_a_page_and_names_the_commit_once():
+def test_setup_cell_fits_a_page_and_contains_the_commit_once():
     stamped = setup_cell.source("https://github.com/owner/executable-pytorch-notes", "f" * 40)
     for cell in (setup_cell.source(), stamped):
         assert max(map(len, cell.splitlines())) <= 79

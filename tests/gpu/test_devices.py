@@ -155,7 +155,7 @@ def check(case, where, pattern):
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("card")
-def test_a_card_raises_what_the_book_quotes(name):
+def test_gpu_raises_the_quoted_errors(name):
     check(CASES[name], nullcontext, CASES[name].card)
 
 
@@ -175,7 +175,7 @@ def mixes():
     return [x * torch.tensor(2.0), x[cpu], x.index_fill(0, cpu.to("cuda"), 0.0)]
 
 
-def test_the_mixes_that_a_card_allows_are_allowed_to_fake_tensors(card):
+def test_fake_tensors_allow_the_device_mixes_of_a_gpu(card):
     real = [(y.shape, y.device) for y in mixes()]
     with fake_tensors():
         assert real == [(y.shape, y.device) for y in mixes()]
@@ -208,7 +208,7 @@ def arguments():
 
 
 @built_for_cuda
-def test_a_rehearsal_names_the_line():
+def test_rehearse_reports_the_failing_line():
     assert cuda_semantics.rehearse(step, *arguments()).line == (
         "loss = F.cross_entropy(scores, labels)"
     )
@@ -216,7 +216,7 @@ def test_a_rehearsal_names_the_line():
 
 
 @pytest.mark.usefixtures("card")
-def test_a_card_fails_in_the_line_that_the_rehearsal_names():
+def test_gpu_fails_in_the_line_of_the_rehearsal():
     rehearsal = cuda_semantics.rehearse(step, *arguments())
     with pytest.raises(RuntimeError, match=SAME_DEVICE) as raised:
         step(*arguments())
@@ -228,7 +228,7 @@ def test_a_card_fails_in_the_line_that_the_rehearsal_names():
 # ---------------------------------------------------------------- moves
 
 
-def test_a_move_keeps_the_parameters_and_the_reload_brings_the_state(card):
+def test_to_keeps_parameters_and_load_state_dict_moves_the_state(card):
     model = nn.Linear(2, 1)
     weight = model.weight
     optimizer = torch.optim.Adam(model.parameters())
@@ -243,14 +243,14 @@ def test_a_move_keeps_the_parameters_and_the_reload_brings_the_state(card):
     assert devices == {"step": "cpu", "exp_avg": "cuda", "exp_avg_sq": "cuda"}
 
 
-def test_a_tensor_that_is_there_comes_back_itself(card):
+def test_to_the_same_device_returns_the_tensor_itself(card):
     x = torch.ones(2, device=card)
     assert x.to(card) is x and x.to("cuda") is x and x.cuda() is x
     assert x.to(card, copy=True) is not x
     assert x.device == torch.device("cuda:0") != torch.device("cuda")
 
 
-def test_a_default_device_reaches_the_loader(card):
+def test_default_device_applies_to_the_sampler_generator(card):
     message = "Expected a 'cuda' device type for generator but found 'cpu'"
     with card, pytest.raises(RuntimeError, match=message):
         list(DataLoader(range(4), shuffle=True))
@@ -266,7 +266,7 @@ def test_hiding_cards_after_cuda_has_started_has_no_effect():
 # ---------------------------------------------------------------- DataParallel on one card
 
 
-def test_data_parallel_on_one_card_calls_the_model_itself(card):
+def test_data_parallel_on_one_gpu_calls_the_model_itself(card):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
     wrapped = nn.DataParallel(model, device_ids=[0])
@@ -280,7 +280,7 @@ def test_data_parallel_on_one_card_calls_the_model_itself(card):
 
 
 @pytest.mark.usefixtures("card")
-def test_data_parallel_on_several_cards_needs_the_model_on_the_first():
+def test_data_parallel_requires_the_model_on_the_first_gpu():
     if torch.cuda.device_count() < 2:
         pytest.skip("this machine has one card")
     wrapped = nn.DataParallel(nn.Linear(2, 1))

@@ -132,7 +132,7 @@ def known_differences(name: str) -> set[str]:
 
 @pytest.mark.usefixtures("card")
 @pytest.mark.parametrize("name", ["en/cuda_semantics", "zh/mixed_precision"])
-def test_the_cells_of_a_page_run_on_the_card_and_give_the_stored_outputs(server, name):
+def test_page_cells_reproduce_stored_outputs_on_the_gpu(server, name):
     client = Client(*server, name)
     try:
         page = client.ask(f"/book/_live/{name}")

@@ -90,14 +90,14 @@ def default_allocator(monkeypatch):
 
 @pytest.mark.usefixtures("card", "default_allocator")
 @pytest.mark.parametrize("name", TRACES)
-def test_the_model_has_the_counters_of_the_card_after_each_step(name):
+def test_model_counters_match_the_gpu_after_each_step(name):
     trace, capacity, split = TRACES[name]
     variables = {"PYTORCH_ALLOC_CONF": f"max_split_size_mb:{split}"} if split else {}
     assert compare(name, in_fresh_process(run_trace, trace, capacity, **variables)) == []
 
 
 @pytest.mark.usefixtures("card", "default_allocator")
-def test_nvidia_smi_counts_the_context_and_what_is_reserved():
+def test_nvidia_smi_counts_the_context_and_reserved_memory():
     """Other processes on the card would disturb the differences, not the order of the counters."""
     trace = [("malloc", "x", 256 * MIB), ("free", "x"), ("empty_cache",)]
     start, full, freed, emptied = in_fresh_process(run_trace, trace)
@@ -150,7 +150,7 @@ class ModelAsCard:
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_a_trace_can_be_compared_and_each_change_is_named(name, monkeypatch):
+def test_compare_accepts_a_matching_trace_and_reports_each_change(name, monkeypatch):
     trace, capacity, split = json.loads(json.dumps(TRACES[name]))
     with monkeypatch.context() as patch:
         ModelAsCard(patch, split)
@@ -165,7 +165,7 @@ def test_a_trace_can_be_compared_and_each_change_is_named(name, monkeypatch):
         assert differences(replay(trace), steps[1:-1])[0] == "63 steps, 62 on the card"
 
 
-def test_the_chapter_s_failures_are_in_the_traces():
+def test_only_the_expected_traces_contain_failures():
     failed = {}
     for name, (trace, capacity, split) in TRACES.items():
         steps = replay(trace, capacity, max_split_size_mb=split)
@@ -203,20 +203,20 @@ def measured_peak(**how: Any) -> int:
 
 @pytest.mark.usefixtures("card")
 @pytest.mark.parametrize("way", WAYS)
-def test_the_measured_memory_of_a_step_is_the_predicted_one_and_temporary_tensors(way):
+def test_measured_step_memory_matches_the_prediction(way):
     """`foreach=False`, because the prediction counts an optimizer of the CPU."""
     predicted = training_memory(partial(training, **WAYS[way])).peak
     assert predicted * 0.999 <= measured_peak(**WAYS[way]) <= predicted * (1 + TEMPORARY)
 
 
 @pytest.mark.usefixtures("card")
-def test_foreach_needs_at_most_one_more_copy_of_the_weights():
+def test_foreach_adds_at_most_one_copy_of_the_weights():
     weights = training_memory(partial(training, batch=1)).weights
     more = measured_peak(batch=1, foreach=True) - measured_peak(batch=1, foreach=False)
     assert 0 <= more <= weights * 1.1
 
 
-def test_the_prediction_on_the_cpu_is_that_of_the_chapter():
+def test_cpu_prediction_matches_the_chapter():
     predicted = {way: training_memory(partial(training, **how)) for way, how in WAYS.items()}
     assert all(isinstance(memory, TrainingMemory) for memory in predicted.values())
     assert predicted["batch 1"].gradients // MIB == predicted["batch 1"].weights // MIB == 64

@@ -59,7 +59,7 @@ def real_types(dtype):
 
 @pytest.mark.usefixtures("card")
 @pytest.mark.parametrize("dtype", HALVES)
-def test_the_card_has_the_dtypes_of_the_fake_tensors(dtype):
+def test_gpu_result_dtypes_match_fake_tensors(dtype):
     if dtype is torch.bfloat16 and not torch.cuda.is_bf16_supported():
         pytest.skip("this card does not support bfloat16")
     assert real_types(dtype) == result_types(OPERATIONS, "cuda", dtype)
@@ -67,7 +67,7 @@ def test_the_card_has_the_dtypes_of_the_fake_tensors(dtype):
 
 @pytest.mark.skipif(torch.version.cuda is None, reason="a PyTorch built without CUDA")
 @pytest.mark.parametrize("dtype", HALVES)
-def test_the_fake_dtypes_are_those_of_the_chapter(dtype):
+def test_fake_result_dtypes_match_the_chapter(dtype):
     half = str(dtype).removeprefix("torch.")
     types = result_types(OPERATIONS, "cuda", dtype)
     wide = {name for name, kind in types.items() if kind == "float32"}
@@ -104,14 +104,14 @@ def test_weights_and_gradients_stay_float32(device, dtype, request):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_a_scale_that_is_too_large_skips_the_step(device, request):
+def test_too_large_scale_skips_the_step(device, request):
     if device == "cuda":
         request.getfixturevalue("card")
     assert train_step(device, torch.float16, scale=2.0**40)[1]
 
 
 @pytest.mark.usefixtures("card")
-def test_bfloat16_in_hardware_is_what_the_card_says():
+def test_bfloat16_in_hardware_matches_the_gpu():
     capability = torch.cuda.get_device_capability()
     supported = torch.cuda.is_bf16_supported(including_emulation=False)
     assert mixed_precision.bfloat16_in_hardware(capability) == supported
@@ -145,7 +145,7 @@ def error(function, x, y):
 EXACT, ROUNDED = 1e-5, 1e-4  # float32 lies below the first, TF32 between the second and 1e-3
 
 
-def test_by_default_products_are_exact_and_convolutions_are_not(tf32_card, switches):
+def test_matmul_is_exact_and_conv2d_rounds_by_default(tf32_card, switches):
     torch.manual_seed(0)
     assert torch.get_float32_matmul_precision() == "highest"
     assert torch.backends.cudnn.allow_tf32
@@ -161,7 +161,7 @@ def test_by_default_products_are_exact_and_convolutions_are_not(tf32_card, switc
     assert error(F.conv2d, images, kernels) < EXACT
 
 
-def test_a_factor_keeps_ten_bits_of_mantissa(tf32_card, switches):
+def test_tf32_keeps_ten_bits_of_mantissa(tf32_card, switches):
     torch.manual_seed(0)
     x = torch.rand(2048, 2048, device=tf32_card) + 1
     torch.set_float32_matmul_precision("high")
@@ -170,7 +170,7 @@ def test_a_factor_keeps_ten_bits_of_mantissa(tf32_card, switches):
     assert 2**-12 < ((rounded - x) / x).abs().max() < 2**-10
 
 
-def test_the_error_of_the_helper_is_that_of_the_card_s_products():
+def test_to_tf32_reproduces_the_expected_error():
     """On the CPU: products of rounded factors have the error that is expected of a card."""
     torch.manual_seed(0)
     a, b = torch.randn(2, 256, 256)

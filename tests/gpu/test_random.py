@@ -22,7 +22,7 @@ def seeded(device, count=4):
 
 
 @pytest.mark.usefixtures("card")
-def test_one_seed_starts_two_streams():
+def test_seed_starts_independent_cpu_and_gpu_streams():
     first = seeded("cuda")
     assert torch.equal(seeded("cuda"), first)
     assert not torch.allclose(seeded("cpu"), first.cpu())
@@ -36,7 +36,7 @@ def test_one_seed_starts_two_streams():
 
 
 @pytest.mark.usefixtures("card")
-def test_a_state_that_is_put_back_draws_the_same():
+def test_restored_rng_state_repeats_the_numbers():
     before = torch.cuda.get_rng_state_all()
     drawn = torch.rand(3, device="cuda")
     torch.cuda.set_rng_state_all(before)
@@ -52,24 +52,24 @@ def test_convolutions_repeat_with_deterministic_and_without_benchmark():
 
 
 @pytest.mark.usefixtures("card")
-def test_deterministic_algorithms_repeat_a_sum():
+def test_deterministic_algorithms_repeat_index_add():
     assert in_fresh_process(index_sums, "cuda", RUNS, CUBLAS_WORKSPACE_CONFIG=":4096:8") == 1
 
 
 @pytest.mark.usefixtures("card")
-def test_deterministic_products_need_no_variable_of_cublas(monkeypatch):
+def test_deterministic_matmul_requires_no_cublas_variable(monkeypatch):
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     assert in_fresh_process(cublas_without_variable, "cuda") == "no error"
 
 
-def test_the_workers_run_on_a_cpu():
+def test_worker_functions_run_on_the_cpu():
     deterministic = torch.are_deterministic_algorithms_enabled()
     assert convolution_gradients("cpu", 3) == index_sums("cpu", 3) == 1
     assert cublas_without_variable("cpu") == "no error"
     assert torch.are_deterministic_algorithms_enabled() == deterministic
 
 
-def test_results_that_differ_are_counted(monkeypatch):
+def test_index_sums_counts_different_results(monkeypatch):
     add = torch.Tensor.index_add_
     monkeypatch.setattr(
         torch.Tensor, "index_add_", lambda self, *rest: add(self, *rest).add_(torch.rand(1))

@@ -26,7 +26,7 @@ modern = pytest.mark.skipif(
 
 @modern
 @pytest.mark.usefixtures("card")
-def test_half_precision_and_channels_last_make_convolutions_faster():
+def test_half_precision_and_channels_last_speed_up_convolutions():
     times = gpu_settings.precision(batch=64)  # with 32 images an H200 waits for the launches
     assert times["TF32"] < times["float32"] / 1.2
     assert times["bfloat16"] < times["float32"] / 1.5
@@ -34,7 +34,7 @@ def test_half_precision_and_channels_last_make_convolutions_faster():
 
 
 @pytest.mark.usefixtures("card")
-def test_one_launch_for_all_parameters_makes_an_optimizer_faster():
+def test_foreach_and_fused_speed_up_the_optimizer():
     times = gpu_settings.optimizer()
     assert times["default"] < times["foreach=False"] / 2
     assert times["fused=True"] < times["foreach=False"] / 2
@@ -48,7 +48,7 @@ def test_copies_from_pinned_memory_are_faster():
 
 @modern
 @pytest.mark.usefixtures("card")
-def test_a_kernel_that_stores_no_weights_needs_less_memory_and_time():
+def test_flash_attention_takes_less_memory_and_time():
     costs = gpu_settings.attention()
     (time, peak), (fast, small) = costs["MATH"], costs["FLASH_ATTENTION"]
     assert fast < time / 3 and small < peak / 10
@@ -56,13 +56,13 @@ def test_a_kernel_that_stores_no_weights_needs_less_memory_and_time():
 
 @modern
 @pytest.mark.usefixtures("card")
-def test_flex_attention_skips_blocks_that_a_mask_computes():
+def test_flex_attention_is_faster_than_a_window_mask():
     times = gpu_settings.window()
     assert times["flex_attention"] < times["attn_mask"]
 
 
 @pytest.mark.usefixtures("card")
-def test_checkpoints_take_time_and_save_memory():
+def test_checkpointing_takes_time_and_saves_memory():
     costs = gpu_settings.checkpointing()
     (time, peak), (slow, small) = costs["all activations"], costs["checkpoints"]
     assert time < slow < 1.7 * time and small < peak / 1.5
@@ -91,7 +91,7 @@ def test_flash_attention_requires_half_precision_and_no_mask(card, dtype, masked
     assert any(reason in str(warning.message) for warning in caught)
 
 
-def test_a_fused_update_is_not_counted_as_a_new_version(card):
+def test_fused_step_keeps_the_version_counter(card):
     weight = torch.ones(3, device=card, requires_grad=True)
     square = weight * weight
     weight.grad = torch.ones(3, device=card)
@@ -101,6 +101,6 @@ def test_a_fused_update_is_not_counted_as_a_new_version(card):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for a machine without a GPU")
-def test_without_a_gpu_the_benchmark_says_so_and_fails():
+def test_benchmark_without_a_gpu_fails_with_a_message():
     done = subprocess.run([sys.executable, BENCHMARK], capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == "no GPU: PyTorch finds no CUDA device\n"

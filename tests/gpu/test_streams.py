@@ -21,7 +21,7 @@ def recorded_event():
 
 
 @pytest.mark.usefixtures("card")
-def test_a_call_returns_before_its_work_is_done():
+def test_gpu_call_returns_before_its_work_is_done():
     busy()
     event = recorded_event()
     assert not event.query()
@@ -30,7 +30,7 @@ def test_a_call_returns_before_its_work_is_done():
 
 
 @pytest.mark.usefixtures("card")
-def test_a_pair_of_events_measures_the_work_and_not_the_launch():
+def test_event_pair_measures_the_work():
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     busy()
@@ -39,7 +39,7 @@ def test_a_pair_of_events_measures_the_work_and_not_the_launch():
     assert begin.elapsed_time(end) > 0  # milliseconds
 
 
-def test_a_number_waits_for_the_queue(card):
+def test_reading_a_value_waits_for_the_queue(card):
     x = torch.ones(4, device=card)
     for read in (lambda: x[0].item(), x.tolist, lambda: str(x), x.cpu):
         busy()
@@ -48,7 +48,7 @@ def test_a_number_waits_for_the_queue(card):
         assert event.query()
 
 
-def test_a_copy_from_the_card_may_be_read_too_early(card):
+def test_non_blocking_copy_from_the_gpu_can_be_read_too_early(card):
     ones, target = torch.ones(1 << 20, device=card), torch.zeros(1 << 20, pin_memory=True)
     busy()
     target.copy_(ones, non_blocking=True)
@@ -58,7 +58,7 @@ def test_a_copy_from_the_card_may_be_read_too_early(card):
     assert target.all()
 
 
-def test_a_copy_to_the_card_stands_in_the_queue_before_its_use(card):
+def test_non_blocking_copy_to_the_gpu_precedes_its_use(card):
     source = torch.ones(1 << 20, pin_memory=True)
     assert source.is_pinned() and not torch.ones(1).is_pinned()
     assert source.to(card, non_blocking=True).sum().item() == 1 << 20  # loads the kernels
@@ -69,7 +69,7 @@ def test_a_copy_to_the_card_stands_in_the_queue_before_its_use(card):
     assert total.item() == 1 << 20
 
 
-def test_an_event_orders_two_streams(card):
+def test_event_orders_two_streams(card):
     stream, x = torch.cuda.Stream(), torch.zeros(1 << 20, device=card)
     torch.cuda.synchronize()
     busy()
@@ -83,7 +83,7 @@ def test_an_event_orders_two_streams(card):
     assert total.item() == 1 << 20
 
 
-def test_the_loader_pins_each_batch(card):
+def test_data_loader_pins_each_batch(card):
     loader = DataLoader(torch.ones(4, 2), batch_size=2, pin_memory=True)
     batches = list(loader)
     assert all(batch.is_pinned() for batch in batches)
@@ -94,7 +94,7 @@ def test_the_loader_pins_each_batch(card):
 
 
 @pytest.mark.usefixtures("card")
-def test_the_error_of_an_index_arrives_late():
+def test_index_error_on_the_gpu_is_raised_late():
     late = in_fresh_process(blamed_statement, "cuda", CUDA_LAUNCH_BLOCKING="0")
     blocking = in_fresh_process(blamed_statement, "cuda", CUDA_LAUNCH_BLOCKING="1")
     assert late["statement"] in ("y + 1", "synchronize")  # the first that finds the error
@@ -104,7 +104,7 @@ def test_the_error_of_an_index_arrives_late():
         assert answer["afterwards"] is not None  # the process cannot use the card any more
 
 
-def test_on_the_cpu_the_statement_itself_is_blamed():
+def test_index_error_on_the_cpu_is_raised_at_once():
     answer = blamed_statement("cpu")
     assert answer["statement"] == "x[index]" and answer["afterwards"] is None
     assert "index 7 is out of bounds" in answer["message"]
@@ -145,13 +145,13 @@ LINES = list(lines("cpu"))
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_the_chapter_s_count_on_the_cpu(line):
+def test_waits_counts_match_the_chapter_on_the_cpu(line):
     run, waits = lines("cpu")[line]
     assert bool(performance.waits(run)) == waits
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_the_card_reports_the_same_waits(line, card):
+def test_sync_debug_mode_reports_the_same_waits(line, card):
     run, waits = lines(card)[line]
     run()  # the first call may load a library, which waits
     torch.cuda.synchronize()

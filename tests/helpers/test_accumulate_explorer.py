@@ -19,7 +19,7 @@ ROWS = json.loads(accumulate_explorer().data)["rows"]
 GRID = list(itertools.product(*(range(1, n + 1) for n in (RANKS, PARTS, SIZE))))
 
 
-def test_the_gradients_follow_from_the_weights_that_are_shown():
+def test_shown_gradients_match_torch():
     assert len(ROWS) == len(GRID)
     for (ranks, parts, last), (exact, means, sums) in zip(GRID, ROWS, strict=True):
         pieces = ranks * parts
@@ -33,7 +33,7 @@ def test_the_gradients_follow_from_the_weights_that_are_shown():
 
 
 @pytest.mark.parametrize("spare", [False, True])
-def test_ddp_averages_as_often_as_the_explorer_says(spare):
+def test_ddp_averages_match_the_explorer(spare):
     with distributed.alone():
         parallel = DDP(nn.Linear(3, 1))
         syncs = ddp_worker.count_syncs(parallel)
@@ -78,7 +78,7 @@ def test_every_setting_shows_its_numbers(show):
                            *([averages] if averages else [])]  # fmt: skip
 
 
-def test_it_opens_with_a_wrong_gradient_and_the_task_needs_both(show):
+def test_initial_gradient_is_wrong_and_task_requires_two_changes(show):
     page = show(accumulate_explorer(), width=375)
     element = page.locator("accumulate-explorer")
     now = element.evaluate(STATE)

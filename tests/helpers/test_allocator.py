@@ -52,7 +52,7 @@ SIZES = st.one_of(
         (2**40 + 1, 2**40 + 512, 2**40 + 2 * MIB),
     ],
 )
-def test_one_tensor(nbytes: int, block: int, segment: int) -> None:
+def test_tensor_rounds_to_its_block_and_segment(nbytes: int, block: int, segment: int) -> None:
     assert round_size(nbytes) == block
     assert segment_size(block) == segment
     allocator = CachingAllocator()
@@ -65,7 +65,7 @@ def test_one_tensor(nbytes: int, block: int, segment: int) -> None:
     assert (allocator.reserved, len(allocator.segments)) == (segment, 1)
 
 
-def test_an_empty_tensor_takes_nothing() -> None:
+def test_empty_tensor_takes_no_memory() -> None:
     allocator = CachingAllocator(capacity=0)
     block = allocator.malloc(0)
     assert allocator.counters == Counters()
@@ -74,7 +74,7 @@ def test_an_empty_tensor_takes_nothing() -> None:
 
 
 @given(st.integers(0, 2**50))
-def test_round_size_is_the_least_multiple_that_fits(nbytes: int) -> None:
+def test_round_size_returns_the_least_multiple_that_fits(nbytes: int) -> None:
     size = round_size(nbytes)
     assert size % 512 == 0
     assert size >= max(nbytes, 512)
@@ -82,7 +82,7 @@ def test_round_size_is_the_least_multiple_that_fits(nbytes: int) -> None:
 
 
 @pytest.mark.parametrize("bad", [1.0, "1", None, True])
-def test_sizes_are_ints(bad: object) -> None:
+def test_sizes_must_be_ints(bad: object) -> None:
     with pytest.raises(TypeError, match="must be an int"):
         round_size(bad)
     with pytest.raises(TypeError, match="must be an int"):
@@ -93,7 +93,7 @@ def test_sizes_are_ints(bad: object) -> None:
 
 
 @pytest.mark.parametrize("bad", [0, 1, 513, -512])
-def test_segment_size_wants_a_rounded_size(bad: int) -> None:
+def test_segment_size_rejects_unrounded_sizes(bad: int) -> None:
     with pytest.raises(ValueError, match="expected a rounded size|must not be negative"):
         segment_size(bad)
 
@@ -108,14 +108,14 @@ def test_segment_size_wants_a_rounded_size(bad: int) -> None:
         (3 * 2**30, "3.00 GiB"),
     ],
 )
-def test_format_size(nbytes: int, text: str) -> None:
+def test_format_size_uses_binary_units(nbytes: int, text: str) -> None:
     assert format_size(nbytes) == text
 
 
 # The rules, by hand
 
 
-def test_small_blocks_share_a_segment_and_the_remainder_of_512_bytes_is_split_off() -> None:
+def test_small_blocks_share_a_segment() -> None:
     allocator = CachingAllocator()
     allocator.malloc(MIB)
     allocator.malloc(MIB - 512)
@@ -129,7 +129,7 @@ def test_small_blocks_share_a_segment_and_the_remainder_of_512_bytes_is_split_of
 
 
 @pytest.mark.parametrize(("rest", "split"), [(MIB, False), (MIB + 512, True)])
-def test_a_large_block_is_split_when_more_than_1_mib_remains(rest: int, split: bool) -> None:
+def test_large_block_is_split_if_more_than_1_mib_remains(rest: int, split: bool) -> None:
     allocator = CachingAllocator()
     allocator.free(allocator.malloc(20 * MIB))
     block = allocator.malloc(20 * MIB - rest)
@@ -138,7 +138,7 @@ def test_a_large_block_is_split_when_more_than_1_mib_remains(rest: int, split: b
     assert allocator.counters.inactive_split == (rest if split else 0)
 
 
-def test_best_fit_takes_the_smallest_and_ties_go_to_the_lowest_address() -> None:
+def test_best_fit_is_the_smallest_block_at_the_lowest_address() -> None:
     allocator = CachingAllocator()
     sizes = {"a": 30, "b": 14, "c": 22, "d": 14}
     blocks = {name: allocator.malloc(n * MIB, name) for name, n in sizes.items()}
@@ -153,7 +153,7 @@ def test_best_fit_takes_the_smallest_and_ties_go_to_the_lowest_address() -> None
     assert allocator.reserved == 80 * MIB
 
 
-def test_a_small_request_never_takes_a_free_large_block() -> None:
+def test_small_request_ignores_free_large_blocks() -> None:
     allocator = CachingAllocator()
     allocator.free(allocator.malloc(20 * MIB))
     allocator.malloc(512)
@@ -173,7 +173,7 @@ def test_free_neighbours_merge_in_every_order(order: str) -> None:
     assert allocator.reserved == 20 * MIB
 
 
-def test_empty_cache_cannot_release_a_segment_in_use() -> None:
+def test_empty_cache_keeps_a_segment_in_use() -> None:
     allocator = CachingAllocator()
     a, b = allocator.malloc(5 * MIB), allocator.malloc(5 * MIB)
     c = allocator.malloc(30 * MIB)
@@ -193,7 +193,7 @@ def test_empty_cache_cannot_release_a_segment_in_use() -> None:
     assert allocator.counters.max_reserved == allocator.counters.max_allocated == 0
 
 
-def test_the_cache_is_released_and_tried_again_before_the_error() -> None:
+def test_malloc_releases_the_cache_and_retries_before_the_error() -> None:
     allocator = CachingAllocator(capacity=40 * MIB)
     allocator.free(allocator.malloc(12 * MIB))
     kept = allocator.malloc(20 * MIB)
@@ -217,7 +217,7 @@ def test_the_cache_is_released_and_tried_again_before_the_error() -> None:
     assert allocator.malloc(3 * MIB).size == 3 * MIB
 
 
-def test_counters_in_words() -> None:
+def test_counters_print_allocated_and_reserved() -> None:
     allocator = CachingAllocator()
     block = allocator.malloc(30 * MIB)
     allocator.malloc(5 * MIB)
@@ -228,7 +228,7 @@ def test_counters_in_words() -> None:
     )
 
 
-def test_an_exabyte_is_refused_at_once() -> None:
+def test_request_of_1_exabyte_raises() -> None:
     with pytest.raises(OutOfMemoryError, match="more than 1EB"):
         CachingAllocator().malloc(2**60)
     assert CachingAllocator().malloc(2**60 - 512).size == 2**60
@@ -252,7 +252,7 @@ def test_max_split_size_keeps_oversize_blocks_whole() -> None:
     assert limited.reserved == 108 * MIB
 
 
-def test_max_split_size_releases_just_one_block_that_is_large_enough() -> None:
+def test_max_split_size_releases_one_sufficient_block() -> None:
     allocator = CachingAllocator(capacity=200 * MIB, max_split_size_mb=32)
     for block in [allocator.malloc(n * MIB) for n in (40, 100, 60)]:
         allocator.free(block)
@@ -261,7 +261,7 @@ def test_max_split_size_releases_just_one_block_that_is_large_enough() -> None:
     assert allocator.counters.retries == 0
 
 
-def test_max_split_size_releases_the_largest_first_when_one_is_not_enough() -> None:
+def test_max_split_size_releases_the_largest_blocks_first() -> None:
     allocator = CachingAllocator(capacity=150 * MIB, max_split_size_mb=32)
     for block in [allocator.malloc(n * MIB) for n in (40, 50, 60)]:
         allocator.free(block)
@@ -273,7 +273,7 @@ def test_max_split_size_releases_the_largest_first_when_one_is_not_enough() -> N
 @pytest.mark.parametrize(
     ("bad", "error"), [(19, ValueError), (-1, ValueError), (20.0, TypeError), (True, TypeError)]
 )
-def test_max_split_size_is_at_least_20(bad: object, error: type[Exception]) -> None:
+def test_max_split_size_below_20_raises(bad: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="max_split_size_mb"):
         CachingAllocator(max_split_size_mb=bad)
 
@@ -281,7 +281,7 @@ def test_max_split_size_is_at_least_20(bad: object, error: type[Exception]) -> N
 # Mistakes
 
 
-def test_double_free_and_foreign_blocks_are_refused() -> None:
+def test_free_rejects_freed_and_foreign_blocks() -> None:
     allocator, other = CachingAllocator(), CachingAllocator()
     a = allocator.malloc(MIB, "a")
     b = allocator.malloc(MIB)
@@ -425,7 +425,7 @@ TestAllocator.settings = settings(max_examples=60, stateful_step_count=40, deadl
 
 @given(st.integers(0, 2**32), st.sampled_from([None, 400 * MIB]), st.sampled_from([None, 20, 64]))
 @settings(max_examples=15, deadline=None)
-def test_random_traces_stay_sound(seed: int, capacity: int | None, split: int | None) -> None:
+def test_random_traces_stay_consistent(seed: int, capacity: int | None, split: int | None) -> None:
     allocator = CachingAllocator(capacity, max_split_size_mb=split)
     held = {}
     for action, *rest in random_trace(seed, 120):
@@ -446,7 +446,7 @@ def test_random_traces_stay_sound(seed: int, capacity: int | None, split: int | 
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_random_trace_holds_many_blocks_and_at_most_a_gibibyte(seed: int) -> None:
+def test_random_trace_has_many_blocks_of_at_most_a_gibibyte(seed: int) -> None:
     held, most, blocks, actions = {}, 0, 0, Counter()
     for action, *rest in random_trace(seed):
         actions[action] += 1
@@ -460,14 +460,14 @@ def test_a_random_trace_holds_many_blocks_and_at_most_a_gibibyte(seed: int) -> N
     assert blocks > 10 and 100 * MIB < most <= 1024 * MIB
 
 
-def test_a_failed_malloc_stands_for_nothing() -> None:
+def test_failed_malloc_creates_no_block() -> None:
     steps = replay([("malloc", "x", 30 * MIB), ("free", "x"), ("malloc", "x", 5)], 20 * MIB)
     assert [step.error is None for step in steps] == [False, True, True]
     assert [step.address for step in steps] == [None, None, 0]
     assert steps[1].events == ()
 
 
-def test_reset_peak_in_a_trace() -> None:
+def test_reset_peak_resets_the_peak_in_a_trace() -> None:
     steps = replay([("malloc", "x", 5 * MIB), ("free", "x"), ("reset_peak",)])
     assert [s.counters.max_allocated // MIB for s in steps] == [5, 5, 0]
     assert steps[-1].counters.max_reserved == 20 * MIB
@@ -485,19 +485,19 @@ def test_reset_peak_in_a_trace() -> None:
         ([("malloc", "x", 1), ("free", "y")], "step 1: 'y' is not allocated, cannot free it"),
     ],
 )
-def test_malformed_traces_name_the_step(trace: list, message: str) -> None:
+def test_malformed_trace_error_names_the_step(trace: list, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_trace(trace)
     with pytest.raises(ValueError, match=message):
         replay(trace)
 
 
-def test_replay_wants_one_address_per_step() -> None:
+def test_replay_requires_one_address_per_step() -> None:
     with pytest.raises(ValueError, match="each of 1 steps, got 2"):
         replay([("empty_cache",)], addresses=[None, None])
 
 
-def test_addresses_break_ties_as_the_device_did() -> None:
+def test_addresses_break_ties_between_blocks() -> None:
     trace = [
         ("malloc", "a", 12 * MIB),
         ("malloc", "b", 12 * MIB),
@@ -522,7 +522,7 @@ def test_one_byte_counts_until_it_is_freed() -> None:  # test_memory_allocation
     assert allocator.allocated == before
 
 
-def test_an_absurd_request_disturbs_nothing() -> None:  # test_out_of_memory
+def test_oversized_request_keeps_the_counters() -> None:  # test_out_of_memory
     allocator = CachingAllocator(capacity=80 * 2**30)
     allocator.malloc(4096)
     before = allocator.allocated, allocator.reserved
@@ -534,7 +534,7 @@ def test_an_absurd_request_disturbs_nothing() -> None:  # test_out_of_memory
 
 
 @pytest.mark.parametrize("total", [8 * 2**30, 80 * 2**30 - 12345])
-def test_half_twice_fits_once_the_first_is_gone(total: int) -> None:  # test_out_of_memory_retry
+def test_second_half_fits_after_the_first_is_freed(total: int) -> None:  # test_out_of_memory_retry
     allocator = CachingAllocator(capacity=total - 300 * MIB)  # the context has its share
     first = allocator.malloc(total // 2)
     with pytest.raises(OutOfMemoryError, match="Tried to allocate"):
@@ -543,7 +543,7 @@ def test_half_twice_fits_once_the_first_is_gone(total: int) -> None:  # test_out
     assert allocator.malloc(total // 2).size >= total // 2
 
 
-def test_a_memory_fraction_is_a_capacity() -> None:  # test_set_per_process_memory_fraction
+def test_memory_fraction_limits_the_capacity() -> None:  # test_set_per_process_memory_fraction
     total = 80 * 2**30
     allocator = CachingAllocator(capacity=total // 2)
     allocator.malloc(4096)
@@ -554,13 +554,13 @@ def test_a_memory_fraction_is_a_capacity() -> None:  # test_set_per_process_memo
         allocator.malloc(total // 2)
 
 
-def test_without_rounding_to_powers_a_large_tensor_takes_its_bytes() -> None:
+def test_large_tensor_takes_its_exact_size() -> None:
     allocator = CachingAllocator()  # test_allocator_settings, its first case
     allocator.malloc(4 * 21 * 2**20)
     assert allocator.allocated == allocator.counters.requested == 84 * MIB
 
 
-def test_the_counters_of_a_long_run() -> None:  # _test_memory_stats_generator
+def test_counters_stay_consistent_in_a_long_run() -> None:  # _test_memory_stats_generator
     allocator = CachingAllocator()
     state = {"allocated": 0, "max_allocated": 0, "max_reserved": 0, "reserved": 0}
 

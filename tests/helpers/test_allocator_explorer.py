@@ -16,7 +16,7 @@ from helpers.demos.memory_caching import (
 from helpers.explorers.allocator import allocator_explorer
 
 
-def test_the_explorer_carries_the_replay() -> None:
+def test_explorer_data_matches_the_replay() -> None:
     explorer = allocator_explorer(fragmentation_trace(), FRAGMENTATION_CAPACITY, lang="zh")
     data = json.loads(explorer.data)
     steps = replay(fragmentation_trace(), FRAGMENTATION_CAPACITY)
@@ -47,7 +47,7 @@ def counters(page: Any) -> list[str]:
     return [text.replace("\xa0", " ") for text in page.locator("tbody td").all_inner_texts()]
 
 
-def test_every_step_shows_the_model_s_numbers(show: Any) -> None:
+def test_every_step_shows_the_numbers_of_the_model(show: Any) -> None:
     trace = [*random_trace(3, 25), ("reset_peak",)]
     steps = replay(trace, 60 * MIB)
     page = show(allocator_explorer(trace, 60 * MIB))
@@ -88,7 +88,7 @@ def test_every_step_shows_the_model_s_numbers(show: Any) -> None:
             assert share == pytest.approx(segment["total_size"] / largest, abs=0.01)
 
 
-def test_the_operation_in_words(show: Any) -> None:
+def test_status_describes_the_operation(show: Any) -> None:
     page = show(allocator_explorer(notes_trace()))
     status = page.locator("[aria-live=polite]")
 
@@ -108,7 +108,7 @@ def test_the_operation_in_words(show: Any) -> None:
     assert page.locator(".segment").count() == 1
 
 
-def test_chinese_labels_by_page_or_attribute(show: Any) -> None:
+def test_language_follows_page_or_attribute(show: Any) -> None:
     trace = fragmentation_trace()
     page = show(allocator_explorer(trace, FRAGMENTATION_CAPACITY), lang="zh-CN")
     assert page.locator("[aria-live=polite]").inner_text().replace("\u00a0", " ") == (
@@ -128,11 +128,11 @@ def task(page: Any) -> str:
     return page.locator(".task").inner_text().replace("\u00a0", " ")
 
 
-def test_it_opens_at_the_failure_and_the_task_can_be_done(show: Any) -> None:
+def test_explorer_opens_at_the_failure_and_task_completes(show: Any) -> None:
     page = show(allocator_explorer(fragmentation_trace(), FRAGMENTATION_CAPACITY), width=375)
-    said = page.locator("[aria-live=polite]")
+    text = page.locator("[aria-live=polite]")
     assert (
-        said.inner_text()
+        text.inner_text()
         .replace("\u00a0", " ")
         .endswith("20.00 MiB are free, but the largest piece has 5.00 MiB.")
     )
@@ -140,10 +140,10 @@ def test_it_opens_at_the_failure_and_the_task_can_be_done(show: Any) -> None:
     for step in (15, 16, 17):
         assert task(page).startswith("Task"), step
         page.get_by_role("button", name="Next").click()
-    assert task(page).startswith("✓ Done") and "big again" in said.inner_text()
+    assert task(page).startswith("✓ Done") and "big again" in text.inner_text()
 
 
-def test_without_a_failure_it_opens_where_most_is_unused(show: Any) -> None:
+def test_explorer_without_failure_opens_at_the_most_unused(show: Any) -> None:
     trace = notes_trace()
     unused = [s.counters.reserved - s.counters.allocated for s in replay(trace)]
     page = show(allocator_explorer(trace))
@@ -156,7 +156,7 @@ def test_without_a_failure_it_opens_where_most_is_unused(show: Any) -> None:
         slider.press("ArrowRight") if number < 15 else None
 
 
-def test_keyboard_alone_is_enough(show: Any) -> None:
+def test_keyboard_reaches_every_control(show: Any) -> None:
     page = show(allocator_explorer(notes_trace()))
     slider = page.get_by_role("slider")
 
@@ -187,7 +187,7 @@ def test_keyboard_alone_is_enough(show: Any) -> None:
     assert at() == "Step 14 of 15"
 
 
-def test_pointing_at_the_curves_goes_to_a_step(show: Any) -> None:
+def test_pointer_on_the_curves_selects_a_step(show: Any) -> None:
     page = show(allocator_explorer(notes_trace()), width=800)
     box = page.locator(".facts svg").bounding_box()
     for step in (3, 15, 1):
@@ -195,7 +195,7 @@ def test_pointing_at_the_curves_goes_to_a_step(show: Any) -> None:
         assert page.get_by_role("slider").input_value() == str(step - 1)
 
 
-def test_several_on_one_page_do_not_disturb_each_other(show: Any) -> None:
+def test_several_explorers_on_a_page_are_independent(show: Any) -> None:
     page = show(
         allocator_explorer(notes_trace()),
         allocator_explorer(fragmentation_trace(), FRAGMENTATION_CAPACITY),
@@ -208,7 +208,7 @@ def test_several_on_one_page_do_not_disturb_each_other(show: Any) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("lang", ["en", "zh-CN"])
-def test_a_narrow_screen_needs_no_sideways_scroll(show: Any, lang: str, dark: bool) -> None:
+def test_narrow_screen_requires_no_sideways_scroll(show: Any, lang: str, dark: bool) -> None:
     page = show(allocator_explorer(random_trace(0, 60)), lang=lang, width=375, dark=dark)
     page.get_by_role("slider").fill("40")
     assert page.evaluate("document.documentElement.scrollWidth") == 375
@@ -227,7 +227,7 @@ def test_a_narrow_screen_needs_no_sideways_scroll(show: Any, lang: str, dark: bo
     assert colour == ("rgb(18, 21, 28)" if dark else "rgb(255, 255, 255)")
 
 
-def test_without_scripts_the_sentence_stands() -> None:
+def test_fallback_without_scripts_is_a_sentence() -> None:
     html = allocator_explorer(notes_trace())._repr_html_()
     assert ">A figure that steps through 15 operations of the caching allocator. " in html
     assert "2.00 KiB are allocated and 2.00 MiB reserved" in html

@@ -28,7 +28,7 @@ seeds = st.integers(0, 999)
 
 @settings(max_examples=25, deadline=None)
 @given(lq=lengths, lk=lengths, batch=st.sampled_from([(), (2,), (2, 3)]), seed=seeds)
-def test_attention_weights_are_the_softmax(lq, lk, batch, seed):
+def test_attention_weights_equal_the_masked_softmax(lq, lk, batch, seed):
     g = torch.Generator().manual_seed(seed)
     q, k = torch.randn(*batch, lq, 4, generator=g), torch.randn(*batch, lk, 4, generator=g)
     mask = torch.rand(lq, lk, generator=g) < 0.6
@@ -57,7 +57,7 @@ def test_attention_weights_passes_options_on_and_keeps_the_dtype():
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 2), lengths, st.integers(1, 4), seeds)
-def test_reach_is_the_mask(n, length, width, seed):
+def test_reach_returns_the_mask(n, length, width, seed):
     torch.manual_seed(seed)
     mask = torch.rand(length, length) < 0.5
     x = torch.randn(n, length, width)
@@ -68,7 +68,7 @@ def test_reach_is_the_mask(n, length, width, seed):
     assert not x.requires_grad
 
 
-def test_reach_looks_through_norms_modes_and_other_lengths():
+def test_reach_supports_norms_modes_and_other_lengths():
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     x = torch.randn(2, 4, 8)
     causal = nn.Transformer.generate_square_subsequent_mask(4)
@@ -86,7 +86,7 @@ def test_reach_looks_through_norms_modes_and_other_lengths():
     assert all(p.grad is None for p in layer.parameters())
 
 
-def test_reach_keeps_samples_and_features_together():
+def test_reach_combines_samples_and_features():
     def second_sample_only(x):
         return x * torch.tensor([0.0, 1.0])[:, None, None]
 
@@ -98,7 +98,7 @@ def test_reach_keeps_samples_and_features_together():
     assert torch.equal(attention.reach(one_feature, x), torch.ones(3, 3).tril() > 0)
 
 
-def test_reach_runs_a_model_that_changes_its_input():
+def test_reach_supports_a_model_that_changes_its_input():
     def cumulate(t):
         t += 1
         return t.cumsum(1)
@@ -108,14 +108,14 @@ def test_reach_runs_a_model_that_changes_its_input():
     assert not x.any()
 
 
-def test_reach_refuses_other_shapes():
+def test_reach_rejects_other_shapes():
     with pytest.raises(ValueError, match=r"an input \(N, L, E\), got shape \(3, 4\)"):
         attention.reach(lambda t: t, torch.randn(3, 4))
     with pytest.raises(ValueError, match=r"an output \(N, L, E\), got shape \(1, 3\)"):
         attention.reach(lambda t: t.sum(-1), torch.randn(1, 3, 4))
 
 
-def test_reach_looks_also_in_inference_mode():
+def test_reach_works_in_inference_mode():
     layer, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 4, 8)
     with torch.inference_mode():
         made_inside = torch.randn(1, 4, 8)
@@ -124,7 +124,7 @@ def test_reach_looks_also_in_inference_mode():
     assert attention.reach(lambda t: layer(t, t, t)[0], made_inside).all()
 
 
-def test_reach_does_not_ask_for_the_default_device():
+def test_reach_ignores_the_default_device():
     layer, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 4, 8)
     with torch.device("meta"):
         assert attention.reach(lambda t: layer(t, t, t)[0], x).all()
@@ -135,7 +135,7 @@ def test_reach_requires_floating_point():
         attention.reach(lambda x: x, torch.ones(1, 2, 3, dtype=torch.long))
 
 
-def test_reach_wants_a_tensor():
+def test_reach_requires_a_tensor_output():
     layer, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 4, 8)
     with pytest.raises(TypeError, match="expected a tensor as output, got tuple"):
         attention.reach(lambda t: layer(t, t, t), x)
@@ -156,7 +156,7 @@ def complex_rotary(x, positions, base=10000.0):
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 4), lengths, st.integers(0, 10**5), st.sampled_from([(), (2,), (2, 3)]))
-def test_rotary_is_a_rotation_by_the_position(half, length, start, batch):
+def test_rotary_rotates_by_the_position(half, length, start, batch):
     x = torch.randn(*batch, length, 2 * half)
     positions = start + torch.arange(length)
     got = attention.rotary(x, positions)
@@ -171,13 +171,13 @@ def test_rotary_is_a_rotation_by_the_position(half, length, start, batch):
     assert torch.equal(attention.rotary(x, torch.zeros(length).long()), x)
 
 
-def test_rotary_in_half_precision_knows_far_positions():
+def test_rotary_in_bfloat16_distinguishes_large_positions():
     x = torch.randn(2, 8, dtype=torch.bfloat16)
     a, b = attention.rotary(x[:1].repeat(2, 1), torch.tensor([2048, 2049]))
     assert a.dtype == torch.bfloat16 and not torch.equal(a, b)
 
 
-def test_rotary_takes_positions_per_sample():
+def test_rotary_accepts_positions_per_sample():
     x = torch.randn(2, 3, 4, 8)
     positions = torch.tensor([[0, 1, 2, 3], [5, 6, 7, 8]])
     got = attention.rotary(x, positions[:, None], base=100.0)
@@ -185,12 +185,12 @@ def test_rotary_takes_positions_per_sample():
         torch.testing.assert_close(got[n], attention.rotary(x[n], positions[n], base=100.0))
 
 
-def test_rotary_wants_pairs():
+def test_rotary_requires_an_even_width():
     with pytest.raises(ValueError, match="an even number of features, got 7"):
         attention.rotary(torch.randn(3, 7), torch.arange(3))
 
 
-def test_rotary_requires_floating_point():
+def test_rotary_requires_floats_and_tensor_positions():
     with pytest.raises(TypeError, match=r"floating-point features, got torch\.int64"):
         attention.rotary(torch.ones(3, 8, dtype=torch.long), torch.arange(3))
     with pytest.raises(TypeError, match="positions as a tensor, got int"):
@@ -198,14 +198,14 @@ def test_rotary_requires_floating_point():
 
 
 @pytest.mark.parametrize("shape", [(1, 8), (2, 1, 8), (8,), (4, 8), (3, 2, 5, 0, 8)])
-def test_rotary_does_not_grow_its_input(shape):
+def test_rotary_rejects_positions_that_would_broadcast(shape):
     with pytest.raises(ValueError, match=r"expected positions for .*, got shape \(5,\)"):
         attention.rotary(torch.randn(shape), torch.arange(5))
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 30), st.integers(1, 9))
-def test_sinusoids_are_those_of_the_paper(length, width):
+def test_sinusoids_match_the_paper(length, width):
     table = attention.sinusoids(length, width)
     assert table.shape == (length, width) and table.dtype == torch.float32
     for place in range(length):
@@ -216,7 +216,7 @@ def test_sinusoids_are_those_of_the_paper(length, width):
 
 
 @pytest.mark.parametrize(("length", "width"), [(0, 4), (4, 0), (-1, 4)])
-def test_sinusoids_need_a_size(length, width):
+def test_sinusoids_require_positive_sizes(length, width):
     with pytest.raises(ValueError, match="a length and a width of 1 or more"):
         attention.sinusoids(length, width)
 
@@ -224,7 +224,7 @@ def test_sinusoids_need_a_size(length, width):
 # ---------------------------------------------------------------- kernels
 
 
-def test_backends_say_which_kernels_run_and_why_not():
+def test_backends_reports_which_kernels_run_and_why():
     q = torch.randn(1, 2, 4, 8)
     for options, value, why in [
         ({}, q, "runs"),
@@ -239,7 +239,7 @@ def test_backends_say_which_kernels_run_and_why_not():
             assert "No viable backend" in found["efficient"] and "Triggered" not in str(found)
 
 
-def test_backends_leave_the_settings_and_give_no_warnings():
+def test_backends_keeps_the_settings_and_warns_nothing():
     q = torch.randn(1, 2, 4, 8)
     before = torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()
     with warnings.catch_warnings():
@@ -255,7 +255,7 @@ def test_backends_leave_the_settings_and_give_no_warnings():
     }
 
 
-def test_backends_leave_the_random_numbers():
+def test_backends_keeps_the_rng_state():
     q, state = torch.randn(1, 2, 4, 8), torch.get_rng_state()
     assert attention.backends(q, q, q, dropout_p=0.5)["math"] == "runs"
     assert torch.equal(state, torch.get_rng_state())
@@ -270,20 +270,22 @@ cuDNN attention kernel not used because: (Triggered internally at ../sdp_utils.c
 cuDNN attention has been runtime disabled. (Triggered internally at ../sdp_utils.cpp:496.)"""
 
 
-def test_reasons_of_a_gpu_are_told_apart():
+def test_reason_selects_the_warning_of_a_kernel():
     """The warnings of https://github.com/Dao-AILab/flash-attention/issues/1321, in its order."""
-    told = GPU.split("\n")
-    assert attention._reason(told, "flash") == "Flash Attention does not support non-null attn_mask"
+    message = GPU.split("\n")
+    assert (
+        attention._reason(message, "flash") == "Flash Attention does not support non-null attn_mask"
+    )
     off = "Memory Efficient attention has been runtime disabled"
-    assert attention._reason(told, "efficient") == off
-    assert attention._reason(told, "cudnn") == "cuDNN attention has been runtime disabled"
+    assert attention._reason(message, "efficient") == off
+    assert attention._reason(message, "cudnn") == "cuDNN attention has been runtime disabled"
     assert attention._reason([], "flash") == ""
 
 
 # ---------------------------------------------------------------- what the chapter says
 
 
-def test_the_chapters_words_on_nan():
+def test_nan_to_num_keeps_nan_gradients_and_sdpa_returns_zeros():
     """`nan_to_num` does not mend a gradient, and SDPA gives zeros in each dtype."""
     seen = torch.tensor([[False, False], [True, True]])
     mha, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 2, 8)
@@ -298,7 +300,7 @@ def test_the_chapters_words_on_nan():
                 assert not out[..., 0, :].any() and out.isfinite().all()
 
 
-def test_the_chapters_word_on_layouts_with_several_heads():
+def test_reordering_rows_per_head_converts_the_rotary_layout():
     """Reordering the rows of each head by themselves turns neighbours into halves."""
     heads, width, places = 3, 8, torch.arange(5)
     x, to_q, to_k = torch.randn(5, 24), torch.randn(24, 24), torch.randn(24, 24)
@@ -313,15 +315,15 @@ def test_the_chapters_word_on_layouts_with_several_heads():
             -2
         )
 
-    wanted = neighbours(split(to_q)) @ neighbours(split(to_k)).mT
+    expected = neighbours(split(to_q)) @ neighbours(split(to_k)).mT
     order = torch.arange(width).view(-1, 2).T.flatten()
     q, k = (w.unflatten(0, (heads, width))[:, order].flatten(0, 1) for w in (to_q, to_k))
     got = attention.rotary(split(q), places) @ attention.rotary(split(k), places).mT
-    torch.testing.assert_close(got, wanted, atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(got, expected, atol=1e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("need", [False, True])
-def test_the_chapters_word_on_float_masks_of_the_module(need):
+def test_module_adds_float_masks_in_both_modes(need):
     """Only encoders take a bias for a bool mask; the module adds it in eval mode, too."""
     mha, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(2, 4, 8)
     masks = [{"attn_mask": torch.randn(4, 4)}, {"key_padding_mask": torch.randn(2, 4)}]
@@ -332,7 +334,7 @@ def test_the_chapters_word_on_float_masks_of_the_module(need):
             torch.testing.assert_close(trained, evaluated)
 
 
-def test_the_chapters_word_on_float_padding_masks_of_encoders():
+def test_encoder_treats_float_padding_masks_differently_in_eval_mode():
     layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
     x = torch.randn(2, 4, 8)
     keep = torch.tensor([[True] * 4, [True, True, False, False]])
@@ -346,7 +348,7 @@ def test_the_chapters_word_on_float_padding_masks_of_encoders():
 
 
 @pytest.mark.parametrize("kind", ["layer", "encoder", "module"])
-def test_the_chapters_word_on_the_hint_without_gradients(kind):
+def test_is_causal_without_a_mask_raises_only_with_gradients(kind):
     """Without a mask the hint raises, but not in eval mode without gradients."""
     layer, x = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.randn(2, 4, 8)
     encoder = nn.TransformerEncoder(layer, 2)
@@ -361,7 +363,7 @@ def test_the_chapters_word_on_the_hint_without_gradients(kind):
         torch.testing.assert_close(run(is_causal=True), run())
 
 
-def test_the_chapters_word_on_nan_in_the_padding():
+def test_nan_in_padding_spreads_to_real_tokens():
     keep = torch.tensor([[True, True, False]])
     mha, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 3, 8)
     x[~keep] = math.nan
@@ -370,14 +372,14 @@ def test_the_chapters_word_on_nan_in_the_padding():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_the_chapters_word_on_two_masks_of_the_smallest_number(dtype):
+def test_two_added_masks_of_the_smallest_number_give_nan(dtype):
     low = torch.full((3,), torch.finfo(dtype).min, dtype=dtype)
     assert (low.softmax(0) > 0.3).all()
     assert (low + low).isneginf().all() and (low + low).softmax(0).isnan().all()
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "module"])
-def test_the_chapters_word_on_two_masks_in_one(kind):
+def test_two_masks_are_merged_into_one_of_full_size(kind):
     x, hidden = torch.randn(3, 16, 8), torch.ones(16, 16, dtype=torch.bool).triu(1)
     pad = torch.arange(16) >= torch.tensor([[16], [9], [5]])
     layer = {
@@ -403,7 +405,7 @@ def causal(b, h, i, j):
     return i >= j
 
 
-def test_the_chapters_words_on_packed_documents():
+def test_packed_documents_require_restarted_sinusoids_but_not_rotary():
     """Rotated positions need not start again, those of a table must."""
     q, k, v = torch.randn(3, 1, 1, 6, 8)
     doc, here = torch.tensor([0, 0, 1, 1, 1, 1]), torch.arange(6)
@@ -429,7 +431,7 @@ def test_the_chapters_words_on_packed_documents():
 # ---------------------------------------------------------------- figures
 
 
-def test_draw_seen_has_a_panel_for_each_mask_and_a_box_for_each_weight():
+def test_draw_seen_draws_a_panel_per_mask_and_a_box_per_weight():
     drawing = demos.draw_seen(
         {"is_causal=True": torch.ones(2, 5).tril() > 0, "b": torch.eye(3) > 0}
     )
@@ -453,7 +455,7 @@ def test_draw_kept_draws_both_curves():
 # ---------------------------------------------------------------- exercises
 
 
-def judge(verdict, says):
+def expect_verdict(verdict, says):
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
 
@@ -528,8 +530,8 @@ def added(q, k, keep):
         (lambda q, k, v, keep: None, "expected a tensor, got None"),
     ],
 )
-def test_attend(answer, says):
-    judge(exercises.check_attend(answer), says)
+def test_check_attend_accepts_right_and_rejects_wrong_answers(answer, says):
+    expect_verdict(exercises.check_attend(answer), says)
 
 
 def make_mask(keep, heads, own=True, real=True, spread="interleave", invert=True):
@@ -593,9 +595,9 @@ def float_mask(keep, heads):
         (lambda keep, heads: None, "expected a tensor, got None"),
     ],
 )
-def test_mask(answer, says):
+def test_check_mask_accepts_right_and_rejects_wrong_answers(answer, says):
     for _ in range(3):
-        judge(exercises.check_mask(answer), says)
+        expect_verdict(exercises.check_mask(answer), says)
 
 
 def step(q, k, v, cache, window, start=None, causal=True, size=None, keys=True, values=False):
@@ -724,12 +726,12 @@ def finite(q, k, v, cache, window):
         (lambda q, k, v, cache, window: step(q, k, v, None, window), "token by token"),
     ],
 )
-def test_window(answer, says):
-    judge(exercises.check_window(answer), says)
+def test_check_window_accepts_right_and_rejects_wrong_answers(answer, says):
+    expect_verdict(exercises.check_window(answer), says)
 
 
 @pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
-def test_sinusoids_do_not_depend_on_the_default_dtype(default):
+def test_sinusoids_ignore_the_default_dtype(default):
     expected = attention.sinusoids(300, 5)
     torch.set_default_dtype(default)
     try:

@@ -24,7 +24,7 @@ from helpers.figures import draw_curves
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 6), st.integers(1, 5))
-def test_saved_tensors_live_as_long_as_their_graph(steps, size):
+def test_saved_tensors_are_freed_with_their_graph(steps, size):
     x = torch.ones(size, requires_grad=True)
     each = len(autograd.saved_tensors(lambda: x.exp().sin()))
     kept = []
@@ -41,7 +41,7 @@ def test_saved_tensors_live_as_long_as_their_graph(steps, size):
     assert alive.count() == 0 == alive.bytes()
 
 
-def test_what_a_sum_of_losses_holds():
+def test_summing_losses_keeps_their_graphs():
     model, held = nn.Linear(4, 1), {}
     for way in ("keep", "item", "backward", "no_grad"):
         total = 0
@@ -57,7 +57,7 @@ def test_what_a_sum_of_losses_holds():
     assert set(held.values()) == {0}
 
 
-def test_bytes_count_each_storage_once_and_leave_the_model_out():
+def test_bytes_count_each_storage_once_and_exclude_the_model():
     model = nn.Linear(4, 2, bias=False)
     x = torch.ones(3, 4, requires_grad=True)
     with autograd.watch_saved() as alive:
@@ -81,7 +81,7 @@ def test_bytes_count_indices_and_values_of_a_sparse_matrix(layout):
 
 
 @pytest.mark.parametrize("retain", [False, True])
-def test_accumulation_holds_the_activations_of_one_piece_unless_the_graph_is_retained(retain):
+def test_accumulation_keeps_one_micro_batch_unless_the_graph_is_retained(retain):
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1))
     counts, kept = [], []
     with autograd.watch_saved() as alive:
@@ -95,7 +95,7 @@ def test_accumulation_holds_the_activations_of_one_piece_unless_the_graph_is_ret
     assert (len(set(counts)) == 1) is not retain
 
 
-def test_gradients_are_the_same_while_watched():
+def test_gradients_are_unchanged_under_watch_saved():
     x = torch.randn(3, requires_grad=True)
     right = torch.autograd.grad(x.exp().sin().sum(), x)[0]
     with autograd.watch_saved():
@@ -107,7 +107,7 @@ def test_gradients_are_the_same_while_watched():
 
 
 @pytest.mark.parametrize("log", [False, True])
-def test_curves_hold_the_values_they_were_given(log):
+def test_draw_curves_draws_the_given_values(log):
     curves = {"a": [1.0, 10.0, 100.0], "b": [2.0]}
     figure = draw_curves(curves, "step", "size", log)
     (axis,) = figure.axes
@@ -121,7 +121,7 @@ def test_curves_hold_the_values_they_were_given(log):
 
 
 @pytest.mark.parametrize("count", [0, 5])
-def test_too_few_or_too_many_curves(count):
+def test_draw_curves_rejects_fewer_than_1_or_more_than_4_curves(count):
     with pytest.raises(ValueError, match=f"1 to 4 curves, got {count}"):
         draw_curves({str(i): [1.0] for i in range(count)}, "x", "y")
 
@@ -129,7 +129,7 @@ def test_too_few_or_too_many_curves(count):
 # ---------------------------------------------------------------- blame
 
 
-def test_blame_names_the_victim_of_an_in_place_edit():
+def test_blame_reports_the_line_of_an_in_place_edit():
     def step():
         x = torch.ones(3, requires_grad=True)
         y = F.softmax(x, dim=0)  # goes through torch's own Python code
@@ -143,7 +143,7 @@ def test_blame_names_the_victim_of_an_in_place_edit():
     assert found["error"].endswith("has been modified by an inplace operation")
 
 
-def test_blame_names_the_first_nan():
+def test_blame_reports_the_first_nan():
     def step():
         x = torch.zeros(2, requires_grad=True)
         r = x.sqrt()
@@ -154,14 +154,14 @@ def test_blame_names_the_first_nan():
     assert "returned nan values" in found["error"]
 
 
-def test_blame_finds_nothing_where_nothing_is_wrong():
+def test_blame_returns_none_without_an_error():
     x = torch.ones(2, requires_grad=True)
     assert backward.blame(lambda: x.exp().sum().backward()) is None
     assert torch.allclose(x.grad, torch.full((2,), math.e))
     assert not torch.is_anomaly_enabled()
 
 
-def test_blame_lets_other_errors_through_and_switches_the_mode_off():
+def test_blame_propagates_other_errors_and_resets_the_mode():
     with pytest.raises(RuntimeError, match="only for scalar outputs"):
         backward.blame(lambda: torch.ones(2, requires_grad=True).backward())
     with pytest.raises(ZeroDivisionError):
@@ -169,7 +169,7 @@ def test_blame_lets_other_errors_through_and_switches_the_mode_off():
     assert not torch.is_anomaly_enabled()
 
 
-def test_blame_names_the_line_of_a_function_whose_backward_raises():
+def test_blame_reports_the_line_of_a_failing_custom_function():
     class Broken(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -188,7 +188,7 @@ def test_blame_names_the_line_of_a_function_whose_backward_raises():
     assert found["line"].startswith("y = Broken.apply(")
 
 
-def test_blame_hides_no_warning_of_the_function():
+def test_blame_keeps_the_warnings_of_the_function():
     def step():
         warnings.warn("mine", UserWarning, stacklevel=1)
         torch.zeros(2, requires_grad=True).sqrt().sum().mul(0).backward()
@@ -211,7 +211,7 @@ def test_blame_hides_no_warning_of_the_function():
 
 @settings(deadline=None, max_examples=40)
 @given(st.data(), st.integers(1, 9))
-def test_levels_are_the_longest_ways_from_the_output(data, size):
+def test_levels_are_the_longest_paths_from_the_output(data, size):
     nodes = {0: []}
     for node in range(1, size):
         for before in data.draw(st.sets(st.integers(0, node - 1), min_size=1)):
@@ -226,13 +226,13 @@ def test_levels_are_the_longest_ways_from_the_output(data, size):
     assert levels == {node: longest(node) for node in nodes}
 
 
-def test_a_short_way_that_is_walked_last_does_not_pull_a_node_back():
+def test_shorter_path_keeps_the_level_of_a_node():
     nodes = {0: [1, 2], 1: [4], 2: [3], 3: [4], 4: []}
     for afters in ([1, 2], [2, 1]):
         assert autograd._levels(nodes | {0: afters})[4] == 3
 
 
-def test_graphs_with_many_ways_and_with_many_steps_are_drawn():
+def test_graphs_with_many_paths_and_long_chains_are_drawn():
     x = torch.ones(2, requires_grad=True)
     residual, chain = x, x
     for _ in range(40):
@@ -253,7 +253,7 @@ def test_graphs_with_many_ways_and_with_many_steps_are_drawn():
 # ---------------------------------------------------------------- training keeps nodes
 
 
-def test_a_sum_of_losses_keeps_the_nodes_of_every_training_step():
+def test_sum_of_losses_keeps_the_nodes_of_every_step():
     model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.ReLU(), nn.Linear(3, 1))
     nodes = {}
     for way in ("loss", "detach", "item"):
@@ -288,7 +288,7 @@ def test_a_sum_of_losses_keeps_the_nodes_of_every_training_step():
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_which_in_place_edits_are_allowed(operation, editable, dtype):
+def test_autograd_allows_edits_of_unsaved_tensors_only(operation, editable, dtype):
     operation = operation.to(dtype) if isinstance(operation, nn.Module) else operation
     fine = []
     for edited in ("input", "output"):
@@ -303,7 +303,7 @@ def test_which_in_place_edits_are_allowed(operation, editable, dtype):
     assert fine == editable
 
 
-def test_a_retained_gradient_collects_what_autograd_grad_computes():
+def test_autograd_grad_adds_to_a_retained_gradient():
     x = torch.ones(2, requires_grad=True)
     h = x * 2
     h.retain_grad()
@@ -314,7 +314,7 @@ def test_a_retained_gradient_collects_what_autograd_grad_computes():
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
-def test_which_layers_can_be_copied():
+def test_deepcopy_rejects_old_weight_norm_and_pruned_layers():
     old = nn.utils.weight_norm(nn.Linear(2, 2))
     pruned = nn.utils.prune.random_unstructured(nn.Linear(2, 2), "weight", amount=0.5)
     for layer in (old, pruned):
@@ -324,7 +324,7 @@ def test_which_layers_can_be_copied():
     assert torch.equal(copy.deepcopy(new).weight, new.weight)
 
 
-def test_a_tensor_hook_watches_a_resnet_that_a_full_backward_hook_breaks():
+def test_tensor_hook_works_on_a_resnet_where_a_full_backward_hook_raises():
     torchvision = pytest.importorskip("torchvision")
     net = torchvision.models.resnet18()
     for module in net.modules():
@@ -455,7 +455,7 @@ def own_mean(model, chunks):
         (by_grad, None),
     ],
 )
-def test_accumulate(answer, says):
+def test_check_accumulate_accepts_right_and_rejects_wrong_answers(answer, says):
     expect(exercises.check_accumulate(answer), says)
 
 
@@ -534,7 +534,7 @@ def sum_of_norms(losses, parameters):
         (lambda ls, ps: norms_by_backward(ls, ps, retain=False), "the graph was freed"),
     ],
 )
-def test_loss_gradients(answer, says):
+def test_check_loss_gradients_accepts_right_and_rejects_wrong_answers(answer, says):
     expect(exercises.check_loss_gradients(answer), says)
 
 
@@ -542,13 +542,13 @@ def test_loss_gradients(answer, says):
 
 
 @pytest.mark.parametrize("parts", [torch.unbind, lambda x: x.split(2), lambda x: x.chunk(2)])
-def test_parts_of_several_views_may_not_be_edited(parts):
+def test_in_place_edit_of_one_of_several_views_raises(parts):
     x = torch.ones(4, 3, requires_grad=True) * 1
     with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
         parts(x)[0].add_(1)
 
 
-def test_unused_means_that_no_recorded_operation_leads_to_the_output():
+def test_grad_of_a_detached_input_raises_unused_error():
     x, w = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     with pytest.raises(RuntimeError, match="not have been used in the graph"):
         torch.autograd.grad((x.detach() * w).sum(), x)  # computed from x, and yet unused
@@ -556,7 +556,7 @@ def test_unused_means_that_no_recorded_operation_leads_to_the_output():
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("recorded", [True, False])
-def test_a_kept_output_hinders_the_copy_if_it_has_a_graph(training, recorded):
+def test_deepcopy_fails_on_a_stored_output_with_a_graph(training, recorded):
     class Keeps(nn.Linear):
         def forward(self, x):
             self.features = super().forward(x)
@@ -572,7 +572,7 @@ def test_a_kept_output_hinders_the_copy_if_it_has_a_graph(training, recorded):
         copy.deepcopy(net)
 
 
-def test_anomaly_mode_accuses_what_passed_the_nan_on():
+def test_anomaly_mode_reports_the_operation_that_propagates_nan():
     w = torch.zeros(1, 3, requires_grad=True)
     label = torch.tensor([0])
     found = backward.blame(lambda: F.cross_entropy(w / torch.zeros(1, 3), label).backward())
@@ -583,7 +583,7 @@ def test_anomaly_mode_accuses_what_passed_the_nan_on():
     ("name", "skips"),
     [*((n, True) for n in ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop")), ("LBFGS", False)],
 )
-def test_optimizers_that_skip_a_parameter_without_a_gradient(name, skips):
+def test_optimizers_except_lbfgs_skip_parameters_without_a_gradient(name, skips):
     p, q = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     optimizer = getattr(torch.optim, name)([p, q], lr=0.1)
     for gradient in (torch.ones(2), None):
@@ -593,7 +593,7 @@ def test_optimizers_that_skip_a_parameter_without_a_gradient(name, skips):
     assert torch.equal(q, before) == skips
 
 
-def test_with_class_weights_each_label_counts_with_its_weight():
+def test_accumulation_with_class_weights_requires_the_sum_of_weights():
     layer, x, weight = nn.Linear(4, 3), torch.randn(8, 4), torch.tensor([1.0, 5.0, 2.0])
     y = torch.tensor([0, 1, 2, 1, 2, -100, -100, -100])
     whole = torch.autograd.grad(F.cross_entropy(layer(x), y, weight=weight), layer.weight)[0]
@@ -607,7 +607,7 @@ def test_with_class_weights_each_label_counts_with_its_weight():
 
 
 @pytest.mark.parametrize(("dtype", "left"), [(torch.float32, 0.0), (torch.half, 2.0)])
-def test_an_addition_shares_its_gradient_where_the_dtypes_agree(dtype, left):
+def test_addition_shares_its_gradient_if_the_dtypes_match(dtype, left):
     x = torch.ones(2, requires_grad=True)
     skip, branch = x * 1, (x * 3).to(dtype)
     branch.register_hook(lambda g: g.mul_(0))
@@ -615,7 +615,7 @@ def test_an_addition_shares_its_gradient_where_the_dtypes_agree(dtype, left):
     assert x.grad.tolist() == [left, left]
 
 
-def test_check_accumulate_notices_a_changed_random_state():
+def test_check_accumulate_rejects_a_changed_random_state():
     def seeded(model, chunks):
         torch.manual_seed(0)
         model.zero_grad()

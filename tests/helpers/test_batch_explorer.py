@@ -14,7 +14,7 @@ from helpers.explorers import batch
 
 @given(n=st.integers(1, 20), replicas=st.integers(1, 20))
 @settings(deadline=None, max_examples=50)
-def test_split_gradients_against_the_formula(n, replicas):
+def test_split_gradients_match_the_formula(n, replicas):
     x, y = torch.randn(n), torch.randn(n)
     got = batch.split_gradients(x, y, replicas)
     assert got["sizes"] == [len(part) for part in torch.ones(n).chunk(replicas)]
@@ -24,7 +24,7 @@ def test_split_gradients_against_the_formula(n, replicas):
     assert got["averaged"] == pytest.approx(torch.stack(means).mean().item(), abs=2e-3)
 
 
-def test_explorer_shows_what_torch_computes():
+def test_explorer_data_matches_torch():
     rows = json.loads(batch.batch_explorer().data)
     assert len(rows) == batch.LARGEST_BATCH
     for n, row in enumerate(rows, 1):
@@ -40,7 +40,7 @@ def test_explorer_shows_what_torch_computes():
 # ---------------------------------------------------------------- in a browser
 
 
-def test_every_split_on_the_page(show):
+def test_every_split_shows_its_shares_and_gradients(show):
     page = show(batch.batch_explorer(), width=375)
     element = page.locator("batch-explorer")
     sliders, bars = element.get_by_role("slider"), element.locator(".shares")
@@ -56,9 +56,9 @@ def test_every_split_on_the_page(show):
             exact, got = element.locator("dd").all_inner_texts()
             assert float(exact.replace("−", "-")) == rows[n - 1]["exact"]
             assert float(got.replace("−", "-")) == averaged
-            said = element.locator(".said").inner_text()
-            assert ("so the gradient is right" in said) == (averaged == rows[n - 1]["exact"])
-            assert (f"{replicas - len(sizes)} replica" in said) == (replicas > len(sizes))
+            text = element.locator(".said").inner_text()
+            assert ("so the gradient is right" in text) == (averaged == rows[n - 1]["exact"])
+            assert (f"{replicas - len(sizes)} replica" in text) == (replicas > len(sizes))
             widths = [b.bounding_box()["width"] for b in bars.nth(0).locator("button").all()]
             assert widths == pytest.approx(
                 [s / n * (sum(widths) + 2 * len(sizes) - 2) for s in sizes], abs=4
@@ -66,7 +66,7 @@ def test_every_split_on_the_page(show):
             assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_it_opens_with_a_wrong_gradient_and_the_task_can_be_done(show):
+def test_initial_gradient_is_wrong_and_task_completes(show):
     page = show(batch.batch_explorer("zh"), width=375)
     element, task = page.locator("batch-explorer"), page.locator("batch-explorer .task")
     assert element.locator("dd").all_inner_texts() == ["−3.5", "−4.25"]
@@ -76,12 +76,12 @@ def test_it_opens_with_a_wrong_gradient_and_the_task_can_be_done(show):
         assert task.inner_text().startswith("✓ 完成" if done else "任务"), n
 
 
-def test_pointing_at_a_share_names_it(show):
+def test_pointing_at_a_share_describes_it(show):
     page = show(batch.batch_explorer(), width=800)
     element = page.locator("batch-explorer")
     element.locator(".shares button").nth(1).hover()
-    said = element.locator(".said").inner_text()
-    assert said.startswith("replica 1 has 3 of 10 samples and weighs 1/4.")
+    text = element.locator(".said").inner_text()
+    assert text.startswith("replica 1 has 3 of 10 samples and weighs 1/4.")
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
     page.keyboard.press("End")
@@ -92,12 +92,12 @@ SPILLED = """(e) => [...e.shadowRoot.querySelectorAll(".shares button")]
   .filter((b) => b.scrollWidth > b.clientWidth + 1).map((b) => b.textContent)"""
 
 
-def test_no_share_is_wider_than_its_bar_on_a_narrow_phone(show):
+def test_share_labels_fit_on_a_narrow_phone(show):
     page = show(batch.batch_explorer(), width=320)
     element = page.locator("batch-explorer")
     for n in range(1, batch.LARGEST_BATCH + 1):
         for replicas in range(1, batch.MOST_REPLICAS + 1):
             element.evaluate("(e, state) => e.set(state)", {"n": n, "replicas": replicas})
             assert element.evaluate(SPILLED) == [], (n, replicas)
-            said = element.locator(".said").inner_text()
-            assert ("1 of 1 sample and" in said) == (n == 1)
+            text = element.locator(".said").inner_text()
+            assert ("1 of 1 sample and" in text) == (n == 1)

@@ -24,7 +24,7 @@ def masks(seed: int, *shape: int, share: float = 0.5) -> Tensor:
 
 @settings(deadline=None, max_examples=40)
 @given(seeds, st.integers(1, 4), st.integers(1, 3), st.integers(2, 9))
-def test_on_binary_masks_it_is_one_minus_iou(seed, n, c, size):
+def test_soft_iou_loss_of_binary_masks_is_1_minus_iou(seed, n, c, size):
     a, b = masks(seed, n, c, size, size), masks(seed + 1, n, c, size, size)
     overlap = torch.tensor(
         [
@@ -37,21 +37,21 @@ def test_on_binary_masks_it_is_one_minus_iou(seed, n, c, size):
 
 @settings(deadline=None, max_examples=40)
 @given(seeds, st.integers(1, 4), st.integers(2, 9))
-def test_it_lies_between_0_and_1_and_is_0_for_equal_soft_masks(seed, n, size):
+def test_soft_iou_loss_is_between_0_and_1_and_0_for_equal_masks(seed, n, size):
     generator = torch.Generator().manual_seed(seed)
     p, t = torch.rand(2, n, 1, size, size, generator=generator)
     assert 0 <= binary_losses.soft_iou_loss(p, t) <= 1
     assert binary_losses.soft_iou_loss(p, p).abs() < 1e-5
 
 
-def test_empty_masks_cost_nothing_and_a_miss_costs_1():
+def test_soft_iou_loss_is_0_for_empty_masks_and_1_for_a_miss():
     empty, full = torch.zeros(1, 1, 8, 8), torch.ones(1, 1, 8, 8)
     assert binary_losses.soft_iou_loss(empty, empty) == 0
     assert binary_losses.soft_iou_loss(empty, full) > 0.999
     assert binary_losses.soft_iou_loss(full, full) == 0
 
 
-def test_gradcheck():
+def test_soft_iou_loss_passes_gradcheck():
     generator = torch.Generator().manual_seed(0)
     p = torch.rand(2, 1, 3, 3, dtype=torch.double, generator=generator).requires_grad_()
     t = masks(1, 2, 1, 3, 3)
@@ -60,7 +60,7 @@ def test_gradcheck():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_does_not_overflow(dtype):
+def test_soft_iou_loss_in_half_precision_does_not_overflow(dtype):
     p = torch.ones(1, 1, 300, 300, dtype=dtype, requires_grad=True)
     loss = binary_losses.soft_iou_loss(p, torch.ones(1, 1, 300, 300))
     loss.backward()
@@ -71,14 +71,14 @@ def test_half_precision_does_not_overflow(dtype):
 @pytest.mark.parametrize(
     "dtype", [torch.bool, torch.uint8, torch.uint16, torch.int64, torch.float64]
 )
-def test_the_target_may_have_any_dtype(dtype):
+def test_soft_iou_loss_accepts_any_target_dtype(dtype):
     p, t = torch.rand(2, 3, 5, 5), masks(0, 2, 3, 5, 5)
     assert torch.equal(
         binary_losses.soft_iou_loss(p, t.to(dtype)), binary_losses.soft_iou_loss(p, t)
     )
 
 
-def test_spatial_dims_say_what_a_mask_is():
+def test_spatial_dims_set_the_dimensions_of_a_mask():
     p, t = torch.rand(4, 8, 8), masks(3, 4, 8, 8)
     images = binary_losses.soft_iou_loss(p, t)
     assert torch.allclose(
@@ -105,18 +105,18 @@ def test_spatial_dims_say_what_a_mask_is():
         (torch.zeros(1, 1, 1), torch.zeros(1, 1, 1) * 1j, TypeError, "target must be real"),
     ],
 )
-def test_bad_masks_are_refused(p, t, error, words):
+def test_soft_iou_loss_rejects_invalid_masks(p, t, error, words):
     with pytest.raises(error, match=words):
         binary_losses.soft_iou_loss(p, t)
 
 
-def test_a_sure_empty_image_costs_1_and_less_with_the_eps_of_a_pixel():
+def test_soft_iou_loss_of_a_confident_empty_image_depends_on_eps():
     empty, sure = torch.zeros(1, 1, 8, 8), torch.full((1, 1, 8, 8), -6.0).sigmoid()
     assert binary_losses.soft_iou_loss(sure, empty) > 0.99
     assert binary_losses.soft_iou_loss(sure, empty, eps=1.0) < 0.001
 
 
-def test_a_sigmoid_reaches_0_far_below_and_then_an_empty_image_is_free():
+def test_soft_iou_loss_of_an_empty_image_is_0_only_for_sigmoid_0():
     empty = torch.zeros(1, 1, 8, 8)
     assert torch.tensor(-60.0).sigmoid() > 0
     assert binary_losses.soft_iou_loss(torch.full_like(empty, -12.0).sigmoid(), empty) > 0.001
@@ -124,7 +124,7 @@ def test_a_sigmoid_reaches_0_far_below_and_then_an_empty_image_is_free():
 
 
 @pytest.mark.parametrize("spatial_dims", [0, -1])
-def test_a_mask_without_dimensions_is_an_error(spatial_dims):
+def test_spatial_dims_below_1_raises(spatial_dims):
     x = torch.ones(2, 3)
     with pytest.raises(ValueError, match=f"spatial_dims must be at least 1, got {spatial_dims}"):
         binary_losses.soft_iou_loss(x, x, spatial_dims=spatial_dims)
@@ -144,14 +144,14 @@ def test_eps_must_be_positive(eps):
         binary_losses.soft_iou_loss(x, x, 1, eps=eps)
 
 
-def test_a_nan_and_an_empty_batch_give_nan():
+def test_nan_inputs_and_empty_batches_return_nan():
     x = torch.ones(2, 3)
     assert binary_losses.soft_iou_loss(x * math.nan, x, 1).isnan()
     assert binary_losses.soft_iou_loss(x, x * math.nan, 1).isnan()
     assert binary_losses.soft_iou_loss(x[:0], x[:0], 1).isnan()
 
 
-def test_targets_of_a_binary_cross_entropy_have_the_dtype_of_the_input():
+def test_binary_cross_entropy_requires_float_targets():
     x = torch.rand(4)
     for dtype in (torch.int64, torch.bool):
         for loss in (F.binary_cross_entropy, F.binary_cross_entropy_with_logits):
@@ -165,7 +165,7 @@ def test_targets_of_a_binary_cross_entropy_have_the_dtype_of_the_input():
 # ---------------------------------------------------------------- saturation
 
 
-def test_the_gradient_with_logits_is_the_sigmoid_and_the_other_is_lost():
+def test_bce_with_logits_keeps_the_gradient_that_bce_loses():
     logits = torch.linspace(-20, 100, 61)
     curves = demos.saturation(logits)
     exact, lost = curves["BCEWithLogitsLoss"], curves["sigmoid, BCELoss"]
@@ -177,13 +177,13 @@ def test_the_gradient_with_logits_is_the_sigmoid_and_the_other_is_lost():
     assert (lost["loss"][large] == 100).all() and not lost["gradient"][large].any()
 
 
-def test_saturation_leaves_its_input_alone():
+def test_saturation_keeps_its_input():
     logits = torch.zeros(2, requires_grad=True)
     demos.saturation(logits)
     assert logits.grad is None and logits.tolist() == [0, 0]
 
 
-def test_the_figure_shows_both_losses_and_gradients():
+def test_draw_saturation_draws_both_losses_and_gradients():
     figure = demos.draw_saturation()
     left, right = figure.axes
     assert [line.get_label() for line in left.lines] == ["sigmoid, BCELoss", "BCEWithLogitsLoss"]
@@ -205,7 +205,7 @@ def masked_mean(loss, keep):
     return loss[keep].sum() / keep.sum().clamp(min=1)
 
 
-def test_the_solutions_pass_whatever_is_drawn():
+def test_solutions_pass_with_any_random_inputs():
     for _ in range(20):
         for found, checks in [
             (exercises.check_dice(dice_loss), 4),
@@ -302,7 +302,7 @@ def straight_through(p, t):
         (straight_through, "the gradient is not"),
     ],
 )
-def test_wrong_dice_losses_are_named(wrong, words):
+def test_check_dice_rejects_wrong_answers(wrong, words):
     for _ in range(5):
         found = exercises.check_dice(wrong)
         assert not found.passed and words in found.message, found
@@ -362,7 +362,7 @@ def constant_when_empty(loss, keep):
         ),
     ],
 )
-def test_wrong_masked_means_are_named(wrong, words):
+def test_check_masked_mean_rejects_wrong_answers(wrong, words):
     for _ in range(3):
         found = exercises.check_masked_mean(wrong)
         assert not found.passed and words in found.message, found
@@ -396,7 +396,7 @@ def dice_by_loop(p, t):
         (exercises.check_masked_mean, with_where),
     ],
 )
-def test_another_right_way_passes(check, right):
+def test_checks_accept_other_right_answers(check, right):
     for _ in range(5):
         assert check(right).passed
 
@@ -404,7 +404,7 @@ def test_another_right_way_passes(check, right):
 # ---------------------------------------------------------------- sentences of the chapter
 
 
-def test_with_logits_has_the_value_and_the_gradient_of_the_stable_formula():
+def test_bce_with_logits_matches_the_stable_formula():
     x = torch.linspace(-300, 300, 601, dtype=torch.float64).requires_grad_()
     for t in (0.0, 0.3, 1.0):
         target = torch.full_like(x, t)
@@ -428,7 +428,7 @@ def test_pos_weight_multiplies_the_odds_of_the_best_constant(share, weight):
     assert torch.allclose((best - w.log()).sigmoid(), p)
 
 
-def test_the_gradient_of_an_unknown_label_never_vanishes():
+def test_gradient_of_the_label_minus_1_is_at_least_1():
     z = torch.linspace(-30, 30, 61, requires_grad=True)
     loss = F.binary_cross_entropy_with_logits(z, torch.full_like(z, -1.0), reduction="sum")
     (grad,) = torch.autograd.grad(loss, z)
@@ -438,7 +438,7 @@ def test_the_gradient_of_an_unknown_label_never_vanishes():
 
 
 @given(st.integers(1, 8), seeds)
-def test_two_logits_are_one_logit_their_difference(n, seed):
+def test_two_logits_equal_one_logit_of_their_difference(n, seed):
     two = torch.randn(n, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 9
     y, one = torch.arange(n) % 2, two[:, 1] - two[:, 0]
     binary = F.binary_cross_entropy_with_logits(one, y.double())
@@ -447,7 +447,7 @@ def test_two_logits_are_one_logit_their_difference(n, seed):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_a_probability_may_exceed_1_by_rounding(dtype):
+def test_soft_iou_loss_accepts_rounding_above_1(dtype):
     mask = torch.ones(1, 1, 2, 2, dtype=dtype)
     above = mask * (1 + torch.finfo(dtype).eps)
     assert binary_losses.soft_iou_loss(above, mask) < 0.02

@@ -19,7 +19,7 @@ NUMBERS = list(broadcast.NUMBERS.values())
 
 @given(SHAPE, SHAPE)
 @settings(deadline=None, max_examples=200)
-def test_elements_that_meet_give_the_sum(mine, other):
+def test_meet_returns_the_elements_of_the_sum(mine, other):
     a, b = torch.randn(mine), torch.randn(other)
     found = broadcast.meet(mine, other)
     try:
@@ -33,7 +33,7 @@ def test_elements_that_meet_give_the_sum(mine, other):
 
 
 @pytest.mark.parametrize("shapes", [((), ()), ((), (3,)), ((3,), ()), ((3,), (3, 1))])
-def test_each_rule_gives_the_dtype_of_the_sum(shapes):
+def test_promote_returns_the_dtype_of_the_sum(shapes):
     for mine, other in itertools.product(DTYPES, [*DTYPES, *NUMBERS]):
         check_rule(mine, other, shapes)
 
@@ -58,7 +58,7 @@ def check_rule(mine, other, shapes):
 # ---------------------------------------------------------------- in a browser
 
 
-def test_every_pair_of_shapes_on_the_page(show):
+def test_every_pair_of_shapes_shows_its_sum_or_error(show):
     page = show(broadcast.broadcast_explorer(), width=375)
     element = page.locator("broadcast-explorer")
     pairs = json.loads(broadcast.broadcast_explorer().data)["pairs"]
@@ -72,21 +72,21 @@ def test_every_pair_of_shapes_on_the_page(show):
             if "error" in pairs[i][j % len(broadcast.SHAPES)]:
                 with pytest.raises(RuntimeError) as raised:
                     a + b
-                said = element.locator(".said").inner_text()
-                assert said.startswith(str(raised.value)) and not sums
+                text = element.locator(".said").inner_text()
+                assert text.startswith(str(raised.value)) and not sums
             else:
                 assert sums == [str(n) for n in (a + b).flatten().tolist()]
                 sizes = element.locator(".shapes > *").all_inner_texts()[9:11]
                 assert [int(n) for n in sizes if n != "·"] == list((a + b).shape)
-                said = element.locator(".said").inner_text()
+                text = element.locator(".said").inner_text()
                 for name, one in (("a", a), ("b", b)):
                     for d in range((a + b).dim()):  # a size of 1 is not repeated
                         repeated = one.expand_as(a + b).stride(d) == 0 and (a + b).shape[d] > 1
-                        assert (f"{name} is repeated along dimension {d}." in said) == repeated
+                        assert (f"{name} is repeated along dimension {d}." in text) == repeated
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_dtypes_on_the_page(show):
+def test_explorer_shows_result_dtypes(show):
     page = show(broadcast.broadcast_explorer(), width=800)
     element = page.locator("broadcast-explorer")
     for shape, other in ((2, 5), (2, 0), (0, 2), (0, 0)):
@@ -107,7 +107,7 @@ def test_dtypes_on_the_page(show):
     assert element.locator(".shapes > *").all_inner_texts()[7::4] == ["Python int", "int64"]
 
 
-def test_it_opens_with_nine_sums_and_the_task_is_a_scalar(show):
+def test_explorer_opens_with_nine_sums_and_task_requires_a_scalar(show):
     page = show(broadcast.broadcast_explorer("zh"), width=375)
     element, task = page.locator("broadcast-explorer"), page.locator("broadcast-explorer .task")
     assert element.locator(".sum button").count() == 9

@@ -75,7 +75,7 @@ plain = st.recursive(
 
 @settings(max_examples=30, deadline=None)
 @given(plain, st.lists(st.integers(0, 3), max_size=3))
-def test_what_is_saved_comes_back(tmp_path_factory, value, shape):
+def test_saved_state_loads_unchanged(tmp_path_factory, value, shape):
     path = tmp_path_factory.mktemp("saved") / "x.pt"
     state = {"value": value, "weight": torch.randn(shape)}
     save_checkpoint(state, path)
@@ -83,13 +83,13 @@ def test_what_is_saved_comes_back(tmp_path_factory, value, shape):
     assert os.listdir(path.parent) == ["x.pt"]
 
 
-def test_save_makes_the_folder_and_takes_a_string(tmp_path):
+def test_save_creates_the_folder_and_accepts_a_string(tmp_path):
     path = tmp_path / "a" / "b" / "run.pt"
     save_checkpoint(OLD, str(path))
     assert is_old(path)
 
 
-def test_save_keeps_a_link_a_link_and_the_umask(tmp_path, path):
+def test_save_keeps_symlinks_and_the_umask(tmp_path, path):
     link = tmp_path / "latest.pt"
     link.symlink_to(path)
     save_checkpoint({"epoch": 2}, link)
@@ -98,7 +98,7 @@ def test_save_keeps_a_link_a_link_and_the_umask(tmp_path, path):
     assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_a_reader_of_the_old_file_goes_on_reading_it(path):
+def test_mapped_old_file_stays_readable_after_a_save(path):
     mapped = torch.load(path, mmap=True)
     save_checkpoint({"epoch": 2, "weight": torch.zeros(5)}, path)
     assert mapped["weight"].tolist() == [0, 1, 2, 3, 4]
@@ -107,7 +107,7 @@ def test_a_reader_of_the_old_file_goes_on_reading_it(path):
 @pytest.mark.parametrize(
     "bad", [lambda t: t, threading.Lock(), (i for i in ())], ids=["lambda", "lock", "generator"]
 )
-def test_what_cannot_be_pickled_costs_nothing(path, bad):
+def test_unpicklable_value_raises_and_keeps_the_old_file(path, bad):
     with pytest.raises(CheckpointError, match="not saved: .*pickle.*; store tensors and plain"):
         save_checkpoint({"epoch": 2, "bad": bad}, path)
     assert is_old(path) and os.listdir(path.parent) == ["run.pt"]
@@ -123,7 +123,7 @@ def test_what_cannot_be_pickled_costs_nothing(path, bad):
         (nn.Linear(1, 1), "torch.nn.modules.linear.Linear"),
     ],
 )
-def test_save_refuses_what_load_would_refuse(path, value, says):
+def test_save_and_load_reject_the_same_types(path, value, says):
     with pytest.raises(CheckpointError, match=says):
         save_checkpoint({"value": value}, path)
     assert is_old(path) and os.listdir(path.parent) == ["run.pt"]
@@ -164,7 +164,7 @@ class Full:
 
 
 @pytest.mark.parametrize("room", [0, 1, 100, 1000, 4500])
-def test_a_full_disk_leaves_the_old_file(path, monkeypatch, room):
+def test_full_disk_keeps_the_old_file(path, monkeypatch, room):
     def full_open(name, mode="r", *args, **kwargs):
         file = builtins.open(name, mode, *args, **kwargs)  # noqa: SIM115
         return Full(file, room) if "w" in mode else file
@@ -177,7 +177,7 @@ def test_a_full_disk_leaves_the_old_file(path, monkeypatch, room):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_disk_that_is_full_at_the_flush(path, monkeypatch):
+def test_full_disk_at_the_flush_keeps_the_old_file(path, monkeypatch):
     def full_open(*args):
         return builtins.open("/dev/full", "wb")  # noqa: SIM115
 
@@ -188,7 +188,7 @@ def test_a_disk_that_is_full_at_the_flush(path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["fsync", "replace"])
-def test_a_failure_after_writing_leaves_the_old_file(path, monkeypatch, name):
+def test_failure_after_writing_keeps_the_old_file(path, monkeypatch, name):
     def fail(*args):
         raise OSError(errno.EIO, "broken disk")
 
@@ -199,7 +199,7 @@ def test_a_failure_after_writing_leaves_the_old_file(path, monkeypatch, name):
     assert is_old(path) and os.listdir(path.parent) == ["run.pt"]
 
 
-def test_ctrl_c_leaves_the_old_file(path, monkeypatch):
+def test_keyboard_interrupt_keeps_the_old_file(path, monkeypatch):
     def interrupt(state, file):
         file.write(b"half")
         raise KeyboardInterrupt
@@ -212,7 +212,7 @@ def test_ctrl_c_leaves_the_old_file(path, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "O_DIRECTORY"), reason="Windows cannot sync a folder")
-def test_the_data_is_on_the_disk_before_it_has_its_name(path, monkeypatch):
+def test_save_syncs_the_data_before_the_rename(path, monkeypatch):
     calls = []
     for name in ("fsync", "replace"):
         real = getattr(os, name)
@@ -226,7 +226,7 @@ def test_the_data_is_on_the_disk_before_it_has_its_name(path, monkeypatch):
     assert calls == ["fsync", "replace", "fsync"]  # the last for the folder's new entry
 
 
-def test_accidents_end_as_the_chapter_says(tmp_path):
+def test_accidents_match_the_chapter(tmp_path):
     assert demos.accidents(tmp_path) == {
         "torch.save, disk full": ("error", "unreadable"),
         "torch.save, killed": ("killed", "unreadable"),
@@ -240,13 +240,13 @@ def test_accidents_end_as_the_chapter_says(tmp_path):
     assert load_checkpoint(path) == {"epoch": 3} and not Path(f"{path}.tmp").exists()
 
 
-def test_accidents_need_unix(tmp_path, monkeypatch):
+def test_accidents_require_unix(tmp_path, monkeypatch):
     monkeypatch.delattr(os, "fork")
     with pytest.raises(OSError, match="Unix"):
         demos.accidents(tmp_path)
 
 
-def test_accidents_say_what_failed(tmp_path, monkeypatch):
+def test_accidents_report_a_failed_child(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(RuntimeError, match="_accidents failed in a child process: no message"):
         demos.accidents(tmp_path)
@@ -257,7 +257,7 @@ def test_accidents_say_what_failed(tmp_path, monkeypatch):
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(0, 1, exclude_max=True))
-def test_a_cut_file_never_loads(tmp_path_factory, share):
+def test_truncated_file_raises(tmp_path_factory, share):
     path = tmp_path_factory.mktemp("cut") / "x.pt"
     save_checkpoint({"weight": torch.randn(100)}, path)
     raw = path.read_bytes()
@@ -268,7 +268,7 @@ def test_a_cut_file_never_loads(tmp_path_factory, share):
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 399), st.integers(0, 7))
-def test_a_turned_bit_in_a_weight_is_found(tmp_path_factory, byte, bit):
+def test_flipped_bit_in_a_weight_raises(tmp_path_factory, byte, bit):
     path = tmp_path_factory.mktemp("bit") / "x.pt"
     weight = torch.arange(1.0, 101)
     save_checkpoint({"weight": weight}, path)
@@ -280,7 +280,7 @@ def test_a_turned_bit_in_a_weight_is_found(tmp_path_factory, byte, bit):
     assert not torch.equal(load_checkpoint(path, verify=False)["weight"], weight)
 
 
-def test_missing_files_are_told_with_what_is_there(tmp_path, path):
+def test_missing_file_error_lists_existing_files(tmp_path, path):
     with pytest.raises(FileNotFoundError, match=r"no checkpoint rum\.pt .*there is run\.pt"):
         load_checkpoint(tmp_path / "rum.pt")
     with pytest.raises(FileNotFoundError, match="the folder does not exist"):
@@ -292,7 +292,7 @@ def test_missing_files_are_told_with_what_is_there(tmp_path, path):
         load_checkpoint(tmp_path / "empty")
 
 
-def test_other_files_are_no_checkpoints(tmp_path):
+def test_load_rejects_files_that_are_not_checkpoints(tmp_path):
     import zipfile
 
     page, archive = tmp_path / "page.pt", tmp_path / "a.zip"
@@ -305,7 +305,7 @@ def test_other_files_are_no_checkpoints(tmp_path):
         load_checkpoint(archive)
 
 
-def test_a_file_of_before_1_6_still_loads(path):
+def test_format_before_1_6_loads(path):
     torch.save(OLD, path, _use_new_zipfile_serialization=False)
     assert is_old(path)
 
@@ -314,7 +314,7 @@ def old_format(value, path):
     torch.save(value, path, _use_new_zipfile_serialization=False)
 
 
-def test_a_file_of_before_1_6_is_not_called_cut_off(path):
+def test_damaged_format_before_1_6_raises_a_fitting_error(path):
     old_format({"args": argparse.Namespace(a=1)}, path)
     with pytest.raises(CheckpointError, match=r"imports argparse\.Namespace; only"):
         load_checkpoint(path)
@@ -324,7 +324,7 @@ def test_a_file_of_before_1_6_is_not_called_cut_off(path):
         load_checkpoint(path)
 
 
-def test_a_file_of_before_1_6_from_a_gpu(tmp_path, monkeypatch):
+def test_format_before_1_6_from_a_gpu_loads(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
     old_format({"w": torch.ones(2)}, tmp_path / "x.pt")
     assert load_checkpoint(tmp_path / "x.pt")["w"].tolist() == [1, 1]
@@ -332,7 +332,7 @@ def test_a_file_of_before_1_6_from_a_gpu(tmp_path, monkeypatch):
         load_checkpoint(tmp_path / "x.pt", map_location=None)
 
 
-def test_the_tar_of_0_1_is_named(tmp_path):
+def test_tar_format_of_0_1_appears_in_the_error(tmp_path):
     import tarfile
 
     for name in ("sys_info", "pickle", "storages", "tensors"):
@@ -344,7 +344,7 @@ def test_the_tar_of_0_1_is_named(tmp_path):
         load_checkpoint(tmp_path / "x.pt")
 
 
-def test_a_payload_does_not_run(tmp_path):
+def test_pickled_payload_does_not_run(tmp_path):
     class Payload:
         def __reduce__(self):
             return open, (str(tmp_path / "ran"), "w")
@@ -359,20 +359,20 @@ def test_a_payload_does_not_run(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize("protocol", [4, 5])
-def test_a_pickle_that_weights_only_cannot_read_is_named(tmp_path, protocol):
+def test_pickle_protocol_above_2_raises(tmp_path, protocol):
     torch.save({"w": torch.ones(2)}, tmp_path / "x.pt", pickle_protocol=protocol)
     with pytest.raises(CheckpointError, match="pickle that weights_only=True cannot read"):
         load_checkpoint(tmp_path / "x.pt")
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_a_torchscript_archive_is_named(tmp_path):
+def test_torchscript_archive_raises(tmp_path):
     torch.jit.script(nn.Linear(2, 1)).save(tmp_path / "x.pt")
     with pytest.raises(CheckpointError, match="is a TorchScript archive"):
         load_checkpoint(tmp_path / "x.pt")
 
 
-def test_from_a_gpu(tmp_path):
+def test_checkpoint_from_a_gpu_loads_on_the_cpu(tmp_path):
     demos.save_as_from_gpu({"w": torch.ones(2)}, tmp_path / "x.pt", "cuda:3")
     assert load_checkpoint(tmp_path / "x.pt")["w"].device.type == "cpu"
     with (
@@ -421,7 +421,7 @@ def changed(weights, change):
     ],
 )
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
-def test_wrong_weights_are_named_and_nothing_is_loaded(weights, says):
+def test_load_weights_rejects_wrong_weights_and_loads_nothing(weights, says):
     model = network()
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(CheckpointError, match=f"^nothing was loaded; .*{says}"):
@@ -429,7 +429,7 @@ def test_wrong_weights_are_named_and_nothing_is_loaded(weights, says):
     assert checkpoints.differences(model.state_dict(), before) == []
 
 
-def test_right_weights_are_loaded():
+def test_load_weights_loads_matching_weights():
     model, other = network(), network()
     load_weights(model, other.state_dict())
     assert checkpoints.differences(model.state_dict(), other.state_dict()) == []
@@ -438,7 +438,7 @@ def test_right_weights_are_loaded():
         load_weights(nn.Linear(1, 1, device="meta"), nn.Linear(1, 1).state_dict())
 
 
-def test_a_lazy_layer_takes_the_shape_of_the_file():
+def test_lazy_layer_takes_the_shape_of_the_file():
     model, other = nn.LazyLinear(2), nn.Linear(3, 2)
     load_weights(model, other.state_dict())
     assert torch.equal(model.weight, other.weight)
@@ -448,7 +448,7 @@ def test_a_lazy_layer_takes_the_shape_of_the_file():
         load_weights(other, lazy)
 
 
-def test_an_extra_state_may_have_any_type():
+def test_extra_state_can_have_any_type():
     class Counted(nn.Linear):
         count = None
 
@@ -465,19 +465,19 @@ def test_an_extra_state_may_have_any_type():
 
 
 @pytest.mark.parametrize("weights", [None, "run.pt", Path("run.pt"), nn.Linear(1, 1)])
-def test_what_is_no_state_dict_is_named(weights):
+def test_load_weights_rejects_non_state_dicts(weights):
     with pytest.raises(TypeError, match=f"state_dict, got {type(weights).__name__}; read a file"):
         load_weights(nn.Linear(1, 1), weights)
 
 
-def test_torch_itself_loads_half():
+def test_torch_loads_matching_weights_before_a_size_mismatch_raises():
     model, other = network(), network(5)
     with pytest.raises(RuntimeError, match="size mismatch"):
         model.load_state_dict(other.state_dict())
     assert torch.equal(model[0].weight, other[0].weight)
 
 
-def test_torch_sees_a_wrong_optimizer_state_only_at_the_step():
+def test_torch_raises_on_a_wrong_optimizer_state_only_at_the_step():
     def used(layer):
         optimizer = torch.optim.Adam(layer.parameters())
         layer(torch.ones(1, layer.in_features)).sum().backward()
@@ -496,7 +496,7 @@ def test_torch_sees_a_wrong_optimizer_state_only_at_the_step():
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 5), st.integers(0, 10**6))
-def test_a_resume_equals_the_uninterrupted_run(tmp_path_factory, stop, seed):
+def test_resumed_run_equals_the_uninterrupted_run(tmp_path_factory, stop, seed):
     end = copy.deepcopy(state_of(Run(seed).train(5)))
     path = tmp_path_factory.mktemp("run") / "run.pt"
     save_checkpoint(state_of(Run(seed).train(stop)), path)
@@ -514,7 +514,7 @@ save_checkpoint(state_of(resumed), sys.argv[1])
 """
 
 
-def test_a_resume_in_another_process_is_exact(tmp_path):
+def test_run_resumed_in_another_process_is_exact(tmp_path):
     end = copy.deepcopy(state_of(Run().train(4)))
     save_checkpoint(state_of(Run().train(2)), tmp_path / "run.pt")
     here = os.path.dirname(__file__)
@@ -534,17 +534,17 @@ def test_a_resume_in_another_process_is_exact(tmp_path):
         ("rng", True),
     ],
 )
-def test_every_part_counts(part, differs):
+def test_resume_without_any_part_differs(part, differs):
     end = copy.deepcopy(state_of(Run().train(6)))
     saved = copy.deepcopy(state_of(Run().train(3)))
     fresh = copy.deepcopy(state_of(Run()))
     resumed = restore(Run(), saved | {part: fresh[part]}).train(6)
-    told = checkpoints.differences(state_of(resumed), end)
-    assert part in told and ("model" in told) == differs
+    message = checkpoints.differences(state_of(resumed), end)
+    assert part in message and ("model" in message) == differs
 
 
 @pytest.mark.parametrize("kind", ["python", "numpy", "torch"])
-def test_each_generator_comes_back(kind):
+def test_set_rng_state_restores_each_generator(kind):
     def draw():
         return random.random(), np.random.rand(), torch.rand(()).item()
 
@@ -555,7 +555,7 @@ def test_each_generator_comes_back(kind):
     assert [draw()[index] for _ in range(700)] == first
 
 
-def test_the_second_normal_number_that_numpy_keeps_comes_back():
+def test_set_rng_state_restores_the_cached_normal_of_numpy():
     np.random.standard_normal()  # draws two and keeps one
     state = checkpoints.rng_state()
     kept = np.random.standard_normal()
@@ -563,7 +563,7 @@ def test_the_second_normal_number_that_numpy_keeps_comes_back():
     assert np.random.standard_normal() == kept
 
 
-def test_rng_state_moved_to_a_device_is_refused():
+def test_rng_state_on_another_device_raises():
     state = checkpoints.rng_state()
     with pytest.raises(TypeError, match="ByteTensor"):
         checkpoints.set_rng_state(state | {"torch": state["torch"].to("meta")})
@@ -585,12 +585,12 @@ def test_rng_state_moved_to_a_device_is_refused():
         (torch.ones(2, device="meta"), torch.ones(3, device="meta")),
     ],
 )
-def test_differences_are_found(a, b):
+def test_differences_reports_changed_values(a, b):
     assert checkpoints.differences({"x": a, "y": 1}, {"x": b, "y": 1}) == ["x"]
     assert checkpoints.differences({"x": [{"deep": a}]}, {"x": [{"deep": b}]}) == ["x"]
 
 
-def test_equal_things_do_not_differ():
+def test_differences_of_equal_values_is_empty():
     x = {"n": torch.tensor(float("nan")), "f": float("nan"), "e": torch.empty(0), "b": True}
     assert checkpoints.differences(x, copy.deepcopy(x)) == []
     assert checkpoints.differences({"x": torch.ones(2, 3).t()}, {"x": torch.ones(3, 2)}) == []
@@ -614,7 +614,7 @@ def test_quantized_tensors_differ_in_integers_or_scale():
     assert checkpoints.differences(kinds, other) == ["x", "channels", "zero"]
 
 
-def test_the_picture_shows_each_run_and_needs_one():
+def test_draw_distances_draws_each_run_and_requires_one():
     figure = demos.draw_distances({"a": [0.0, 0.1], "b": [0.01, 1e-9]}, start=4)
     lines = figure.axes[0].lines
     assert [line.get_label() for line in lines] == ["a", "b"]
@@ -624,7 +624,7 @@ def test_the_picture_shows_each_run_and_needs_one():
         demos.draw_distances({}, start=0)
 
 
-def test_import_text_makes_an_importable_module():
+def test_import_text_creates_an_importable_module():
     module = demos.import_text("made_up_here", "x = 1")
     import made_up_here
 
@@ -656,7 +656,7 @@ def matching_by_hand(model, saved):
     return sorted(left)
 
 
-def never_refuses(model, saved):
+def never_raises(model, saved):
     try:
         return matching(model, saved)
     except ValueError:
@@ -701,7 +701,7 @@ def names_of_shapes_only(model, saved):
         (names_of_parameters_only, "is not that of the names"),
         (matching_by_hand, None),
         (lambda m, s: m.load_state_dict(s, strict=False).missing_keys, "RuntimeError: Error(s) in"),
-        (never_refuses, "no ValueError was raised"),
+        (never_raises, "no ValueError was raised"),
         (loads_nothing, "fits and was not loaded"),
         (assigns, "shares the memory of saved"),
         (lambda m, s: assigns(m, copy.deepcopy(s)), "parameters were replaced"),
@@ -710,7 +710,7 @@ def names_of_shapes_only(model, saved):
         (lambda m, s: print(end="") or matching(m, s) and None, "expected a list of names"),
     ],
 )
-def test_load_matching(answer, says):
+def test_check_load_matching_accepts_right_and_rejects_wrong_answers(answer, says):
     expect(exercises.check_load_matching(answer), says)
 
 
@@ -781,7 +781,7 @@ def zeroed_weights(optimizer, saved, lr):
         (new_initial_lr, "initial_lr is 0.0"),
     ],
 )
-def test_continue(answer, says):
+def test_check_continue_accepts_right_and_rejects_wrong_answers(answer, says):
     expect(exercises.check_continue(answer), says)
 
 
@@ -881,11 +881,11 @@ def in_place(value):
         (some_numbers, "raises for the entry 'others'"),
     ],
 )
-def test_plain(answer, says):
+def test_check_plain_accepts_right_and_rejects_wrong_answers(answer, says):
     expect(exercises.check_plain(answer), says)
 
 
-def test_as_many_numbers_in_another_shape_do_not_fit():
+def test_check_load_matching_rejects_matching_by_element_count():
     def by_count(model, saved):
         own = model.state_dict()
         fits = {k: v for k, v in saved.items() if k in own and v.numel() == own[k].numel()}
@@ -897,7 +897,7 @@ def test_as_many_numbers_in_another_shape_do_not_fit():
     assert not found.passed and "RuntimeError" in found.message
 
 
-def test_a_tuple_is_searched_to_any_depth():
+def test_check_plain_rejects_shallow_tuples():
     def flat_tuples(value):
         if isinstance(value, argparse.Namespace):
             value = vars(value)
@@ -935,7 +935,7 @@ COMPLEX = torch.tensor([1 + 2j, 3 - 1j])
         (torch.empty(0, 2), torch.empty(0, 3)),
     ],
 )
-def test_differences_of_every_kind_of_array(a, b):
+def test_differences_compares_every_kind_of_array(a, b):
     assert checkpoints.differences({"x": a}, {"x": b}) == ["x"]
     for value in (a, b):
         twin = value.clone() if isinstance(value, torch.Tensor) else value.copy()
@@ -943,7 +943,7 @@ def test_differences_of_every_kind_of_array(a, b):
     assert checkpoints.differences({"x": COMPLEX.conj()}, {"x": COMPLEX.conj().clone()}) == []
 
 
-def test_a_compiled_submodule_is_named():
+def test_compiled_submodule_appears_in_the_error():
     model = nn.Sequential(nn.Linear(2, 2))
     compiled = nn.Sequential(torch.compile(nn.Linear(2, 2), backend="eager"))
     with pytest.raises(checkpoints.CheckpointError, match=r"remove '_orig_mod\.' from the names"):

@@ -64,7 +64,7 @@ def plan() -> Any:
 
 
 @pytest.mark.parametrize(("kind", "some"), [("conv", 1500), ("transposed", 3000), ("max", 3000)])
-def test_every_reachable_setting_is_what_torch_does(plan, kind, some):
+def test_every_setting_matches_torch(plan, kind, some):
     grid = reachable(kind)
     assert len(grid) > some
     allowed = 0
@@ -91,7 +91,7 @@ def test_every_reachable_setting_is_what_torch_does(plan, kind, some):
     assert 0 < allowed < len(grid)
 
 
-def test_every_adaptive_setting_is_what_torch_does(plan):
+def test_every_adaptive_setting_matches_torch(plan):
     grid = reachable("adaptive")
     assert len(grid) == 100
     for setting, found in zip(grid, plan("adaptive", grid), strict=True):
@@ -143,7 +143,7 @@ def said(page: Any) -> str:
         ("adaptive", {"n": 3, "o": 8}, 5),
     ],
 )
-def test_the_page_shows_what_torch_computes(show, kind, setting, j):
+def test_page_matches_torch(show, kind, setting, j):
     page = show(conv_explorer())
     set_all(page, kind, setting, j)
     want = by_torch(kind, **setting)
@@ -188,7 +188,7 @@ def test_the_page_shows_what_torch_computes(show, kind, setting, j):
         ("max", {"n": 2, "k": 5, "p": 0, "s": 1}, "the output size would be -2."),
     ],
 )
-def test_impossible_settings_say_why(show, kind, setting, says):
+def test_impossible_setting_shows_the_reason(show, kind, setting, says):
     page = show(conv_explorer())
     set_all(page, kind, setting)
     assert says in said(page)
@@ -197,7 +197,7 @@ def test_impossible_settings_say_why(show, kind, setting, says):
     assert page.locator("svg").is_visible()
 
 
-def test_ceil_mode_says_when_it_drops_a_window(show):
+def test_ceil_mode_shows_a_dropped_window(show):
     page = show(conv_explorer())
     set_all(page, "max", {"n": 5, "k": 2, "s": 2, "p": 1, "d": 1, "ceil": 1})
     assert page.locator(".formula code").inner_text() == (
@@ -217,7 +217,7 @@ def test_controls_fit_the_layer_and_stay_in_range(show):
     assert page.get_by_text("input size").locator("b").inner_text() == "6"
 
 
-def test_it_opens_with_an_unread_cell_and_the_task_can_be_done(show):
+def test_explorer_opens_with_an_unread_cell_and_task_completes(show):
     page = show(conv_explorer(), width=375)
     task = page.locator(".task")
     assert "Never read: input 7." in said(page)
@@ -229,7 +229,7 @@ def test_it_opens_with_an_unread_cell_and_the_task_can_be_done(show):
     assert task.inner_text().startswith("✓ Done")
 
 
-def test_keyboard_alone_is_enough(show):
+def test_keyboard_reaches_every_control(show):
     page = show(conv_explorer())
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
@@ -251,7 +251,7 @@ def test_keyboard_alone_is_enough(show):
     assert page.locator(".formula code").inner_text().startswith("ceil(")
 
 
-def test_pointing_links_cells_and_words(show):
+def test_pointing_highlights_cells_and_words(show):
     page = show(conv_explorer(), width=800)
     page.locator("[data-point='j=0']").hover()
     assert said(page).startswith("Output position 0 reads input 0, 1, 2.")
@@ -264,7 +264,7 @@ def test_pointing_links_cells_and_words(show):
     assert lit == ["i7 lost"]
 
 
-def test_two_on_a_page_and_both_languages(show):
+def test_two_explorers_on_a_page_are_independent_in_both_languages(show):
     page = show(conv_explorer(), conv_explorer("zh"))
     first, second = page.locator("conv-explorer").all()
     second.locator("[data-point='j=1']").focus()
@@ -281,7 +281,7 @@ def test_two_on_a_page_and_both_languages(show):
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("lang", ["en", "zh-CN"])
-def test_a_narrow_screen_needs_no_sideways_scroll(show, lang, dark):
+def test_narrow_screen_requires_no_sideways_scroll(show, lang, dark):
     page = show(conv_explorer(), lang=lang, width=375, dark=dark)
     assert page.locator("text").first.is_visible()
     for kind, ranges in RANGES.items():
@@ -293,7 +293,7 @@ def test_a_narrow_screen_needs_no_sideways_scroll(show, lang, dark):
     assert page.locator("text").count() == 0  # too small to read
 
 
-def test_without_scripts_the_sentence_stands():
+def test_fallback_without_scripts_is_a_sentence():
     html = conv_explorer()._repr_html_()
     assert ">A row of 8 input positions and the 3 output positions of a convolution with" in html
     assert json.loads(conv_explorer().data)["ranges"] == RANGES

@@ -55,18 +55,18 @@ small = {
 
 @many
 @given(**small)
-def test_conv_output_size_is_torch_s_or_both_refuse(n, k, s, p, d):
+def test_conv_output_size_matches_torch_or_both_raise(n, k, s, p, d):
     found = torch_size(lambda: F.conv1d(torch.zeros(1, 1, n), torch.zeros(1, 1, k), None, s, p, d))
     assert ours(lambda: c.conv_output_size(n, k, s, p, d)) == found
 
 
 @pytest.mark.parametrize(("size", "error"), [(0, ValueError), (1.0, TypeError)])
-def test_a_transposed_convolution_needs_a_size(size, error):
+def test_conv_transpose_output_size_requires_a_positive_int(size, error):
     with pytest.raises(error, match="^size must be"):
         c.conv_transpose_output_size(size, 3)
 
 
-def test_the_settings_that_are_left_out_are_torch_s():
+def test_default_settings_match_torch():
     x, weight = torch.zeros(1, 1, 9), torch.zeros(1, 1, 3)
     assert c.conv_output_size(9, 3) == F.conv1d(x, weight).numel()
     assert c.conv_transpose_output_size(9, 3) == F.conv_transpose1d(x, weight).numel()
@@ -74,14 +74,14 @@ def test_the_settings_that_are_left_out_are_torch_s():
 
 @many
 @given(**small, extra=st.integers(-1, 4))
-def test_conv_transpose_output_size_is_torch_s_or_both_refuse(n, k, s, p, d, extra):
+def test_conv_transpose_output_size_matches_torch_or_both_raise(n, k, s, p, d, extra):
     x, w = torch.zeros(1, 1, n), torch.zeros(1, 1, k)
     with torch.backends.mkldnn.flags(enabled=False):  # oneDNN lets a size of 0 pass, see below
         found = torch_size(lambda: F.conv_transpose1d(x, w, None, s, p, extra, 1, d))
     assert ours(lambda: c.conv_transpose_output_size(n, k, s, p, extra, d)) == found
 
 
-def test_a_size_of_0_is_refused_even_where_torch_gives_an_empty_tensor():
+def test_output_size_of_0_raises():
     x, w = torch.zeros(2, 1, 2), torch.zeros(1, 1, 1)  # oneDNN takes batches of 2 and more
     found = torch_size(lambda: F.conv_transpose1d(x, w, padding=1))
     assert found in (None, 0)  # the backend decides
@@ -91,7 +91,7 @@ def test_a_size_of_0_is_refused_even_where_torch_gives_an_empty_tensor():
 
 @few
 @given(st.integers(1, 20), st.integers(1, 6), st.integers(1, 3), st.integers(1, 3))
-def test_same_and_valid_as_words(n, k, s, d):
+def test_same_and_valid_padding_match_torch(n, k, s, d):
     x, w = torch.zeros(1, 1, n), torch.zeros(1, 1, k)
     for word in ("same", "valid"):
         found = torch_size(lambda word=word: F.conv1d(x, w, None, s, word, d))
@@ -109,14 +109,14 @@ def test_same_keeps_the_size_in_every_dimension(dims, k, d, n):
 
 
 @pytest.mark.parametrize("mode", ["reflect", "circular"])
-def test_same_refuses_an_input_smaller_than_a_padding_that_copies_it(mode):
+def test_same_padding_rejects_inputs_smaller_than_a_copied_padding(mode):
     layer = nn.Conv1d(1, 1, 9, padding="same", padding_mode=mode)
     assert layer(torch.zeros(1, 1, 5)).shape == (1, 1, 5)
     with pytest.raises(RuntimeError, match="[Pp]adding"):
         layer(torch.zeros(1, 1, 3))
 
 
-def test_pooling_and_transposed_convolutions_do_not_know_same():
+def test_pooling_and_transposed_convolutions_reject_same_padding():
     x = torch.zeros(1, 1, 9)
     with pytest.raises((TypeError, ValueError, RuntimeError)):
         nn.MaxPool1d(3, padding="same")(x)
@@ -126,7 +126,7 @@ def test_pooling_and_transposed_convolutions_do_not_know_same():
 
 @many
 @given(st.integers(1, 30), st.integers(1, 6), st.integers(1, 4), st.integers(1, 3))
-def test_same_padding_gives_the_size_divided_by_the_stride(n, k, s, d):
+def test_same_padding_returns_the_size_divided_by_the_stride(n, k, s, d):
     left, right = c.same_padding(n, k, s, d)
     assert 0 <= left <= right <= left + 1
     x, w = torch.randn(1, 1, n, dtype=torch.float64), torch.randn(1, 1, k, dtype=torch.float64)
@@ -140,7 +140,7 @@ def test_same_padding_gives_the_size_divided_by_the_stride(n, k, s, d):
 
 @many
 @given(st.integers(1, 40), st.integers(0, 40))
-def test_adaptive_windows_are_torch_s(n, o):
+def test_adaptive_windows_match_torch(n, o):
     windows = c.adaptive_windows(n, o)
     seen = F.adaptive_max_pool1d(torch.eye(n)[:, None], o)[:, 0]  # (cell, output)
     assert [(int(w.nonzero()[0]), int(w.nonzero()[-1]) + 1) for w in seen.T] == windows
@@ -171,7 +171,7 @@ def test_adaptive_windows_are_torch_s(n, o):
         (lambda: c.same_padding(8, 0), ValueError, "kernel_size must be at least 1, got 0"),
     ],
 )
-def test_impossible_settings_are_refused_in_words(call, error, words):
+def test_impossible_settings_raise(call, error, words):
     with pytest.raises(error, match=words):
         call()
 
@@ -193,7 +193,7 @@ layers = st.one_of(
 
 @few
 @given(st.lists(layers, max_size=4), st.booleans())
-def test_the_field_is_where_the_gradient_is(stack, nested):
+def test_receptive_field_matches_the_gradient(stack, nested):
     net = nn.Sequential(*stack[:1], nn.Sequential(*stack[1:])) if nested else nn.Sequential(*stack)
     field = c.receptive_field(net)
     assert field == c.receptive_field(*stack)
@@ -207,7 +207,7 @@ def test_the_field_is_where_the_gradient_is(stack, nested):
     assert field.cells(1)[0] - field.cells(0)[0] == field.jump
 
 
-def test_the_field_of_known_networks():
+def test_receptive_field_of_known_networks_is_correct():
     vgg = nn.Sequential()
     for count in (2, 2, 3, 3, 3):
         for _ in range(count):
@@ -232,12 +232,12 @@ def test_the_field_of_known_networks():
         (nn.Conv2d(1, 1, 3, stride=(1, 2)), ValueError, "stride must be the same"),
     ],
 )
-def test_layers_without_a_field_are_refused(layer, error, words):
+def test_receptive_field_rejects_other_layers(layer, error, words):
     with pytest.raises(error, match=words):
         c.receptive_field(layer)
 
 
-def test_paths_counts_ways_and_leaves_the_module_alone():
+def test_paths_counts_paths_and_keeps_the_module():
     net = nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.ReLU(), nn.Conv2d(2, 1, 3, padding=1))
     before = [p.clone() for p in net.parameters()]
     ways = demos.paths(net, (3, 9, 9))
@@ -252,7 +252,7 @@ def test_paths_counts_ways_and_leaves_the_module_alone():
     assert demos.paths(net, (3, 9, 9), at=0)[0, 0] == 6 * 2 * 2  # the corner
 
 
-def test_paths_refuses_what_it_cannot_count():
+def test_paths_rejects_max_pooling_and_tuple_outputs():
     with pytest.raises(TypeError, match="max pooling reaches one cell only"):
         demos.paths(nn.Sequential(nn.MaxPool1d(2)), (1, 8))
 
@@ -267,7 +267,7 @@ def test_paths_refuses_what_it_cannot_count():
 # ---------------------------------------------------------------- figures
 
 
-def test_the_overlap_is_the_outer_product_of_one_axis():
+def test_overlap_is_the_outer_product_of_one_axis():
     layer = nn.ConvTranspose2d(1, 1, 3, 2, 1, 1)
     weight = layer.weight.clone()
     row = torch.tensor([1.0, 2, 1, 2, 1, 1])
@@ -275,7 +275,7 @@ def test_the_overlap_is_the_outer_product_of_one_axis():
     assert torch.equal(layer.weight, weight)
 
 
-def test_the_figures_show_the_numbers():
+def test_figures_show_the_numbers():
     figure = demos.draw_overlap({"a": nn.ConvTranspose2d(1, 1, 2, 2), "b": nn.Conv2d(1, 1, 3)}, 4)
     assert [axis.get_title(loc="left") for axis in figure.axes] == ["a", "b"]
     assert {text.get_text() for text in figure.axes[0].texts} == {"1"}
@@ -317,7 +317,7 @@ def back_by_the_sizes(size, k, s, p, d):
         (lambda *_: None, "expected an int, got None"),
     ],
 )
-def test_output_padding(answer, says):
+def test_check_output_padding_accepts_right_and_rejects_wrong_answers(answer, says):
     for _ in range(10):
         verdict = exercises.check_output_padding(answer)
         assert verdict.passed == (says is None), verdict
@@ -379,7 +379,7 @@ def fixed(x, o):
         (lambda x, o: None, "expected a tensor, got None"),
     ],
 )
-def test_adaptive(answer, says):
+def test_check_adaptive_accepts_right_and_rejects_wrong_answers(answer, says):
     for _ in range(10):
         verdict = exercises.check_adaptive(answer)
         assert verdict.passed == (says is None), verdict
@@ -418,7 +418,7 @@ def piecewise(x, eps=1e-5):
         (lambda x: None, "expected a tensor, got None"),
     ],
 )
-def test_signed_sqrt(answer, says):
+def test_check_signed_sqrt_accepts_right_and_rejects_wrong_answers(answer, says):
     for _ in range(10):
         verdict = exercises.check_signed_sqrt(answer)
         assert verdict.passed == (says is None), verdict
@@ -434,12 +434,12 @@ def unread(n, k, s, p):
     return (x.grad[0, 0] == 0).nonzero().flatten().tolist()
 
 
-def test_a_little_padding_may_leave_cells_unread():
+def test_too_little_padding_leaves_cells_unread():
     assert unread(5, 5, 3, 1) == [4] and unread(8, 3, 2, 0) == [7]
     assert unread(5, 5, 3, 2) == unread(8, 3, 2, 1) == []
 
 
-def test_ceil_mode_loses_no_cell_if_the_stride_is_at_most_the_kernel():
+def test_ceil_mode_reads_every_cell_if_the_stride_is_at_most_the_kernel():
     lost = set()
     for n, k, s in itertools.product(range(1, 12), range(1, 6), range(1, 6)):
         for p in range(k // 2 + 1):
@@ -451,7 +451,7 @@ def test_ceil_mode_loses_no_cell_if_the_stride_is_at_most_the_kernel():
     assert lost == {True}
 
 
-def test_adaptive_pooling_is_a_pooling_where_the_sizes_divide_and_now_and_then():
+def test_adaptive_pooling_equals_fixed_pooling_if_the_sizes_divide():
     same = {}
     for n, o in itertools.product(range(1, 14), range(1, 14)):
         if o <= n:
@@ -464,7 +464,7 @@ def test_adaptive_pooling_is_a_pooling_where_the_sizes_divide_and_now_and_then()
 
 
 @pytest.mark.parametrize(("crop", "more"), [(0, 1), (1, 1), (1, 2), (2, 2), (0, 2)])
-def test_output_padding_adds_only_what_goes_beyond_the_crop(crop, more):
+def test_output_padding_adds_only_cells_beyond_the_crop(crop, more):
     up = nn.ConvTranspose1d(1, 1, 3, stride=3, padding=crop, output_padding=more)
     only_bias = (up(torch.ones(1, 1, 3))[0, 0] == up.bias).sum().item()
     assert only_bias == max(more - crop, 0)
@@ -480,7 +480,7 @@ def test_equal_dilations_above_1_leave_gaps(d, layers):
 
 @pytest.mark.parametrize("k", range(1, 12, 2))
 @pytest.mark.parametrize("d", [1, 2, 3])
-def test_the_padding_that_keeps_the_size_halves_it_with_stride_2_rounding_up(k, d):
+def test_size_keeping_padding_halves_the_size_rounded_up_at_stride_2(k, d):
     for n in range(1, 12):
         for s in (1, 2):
             out = nn.Conv1d(1, 1, k, s, d * (k - 1) // 2, d)(torch.zeros(1, 1, n))

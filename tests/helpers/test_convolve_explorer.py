@@ -30,7 +30,7 @@ def adjacency(pairs, loops: bool) -> torch.Tensor:
 
 @given(st.sets(st.sampled_from(PAIRS)), st.booleans(), st.sampled_from(range(3)))
 @settings(deadline=None, max_examples=100)
-def test_the_table_has_the_entries_of_the_matrix(pairs, loops, norm):
+def test_weight_table_matches_the_matrix(pairs, loops, norm):
     A = adjacency(pairs, loops)
     degree = A.sum(1).long().tolist()
     want = convolve.weights(A, convolve.NORMS[norm])
@@ -43,14 +43,14 @@ def test_the_table_has_the_entries_of_the_matrix(pairs, loops, norm):
 
 @given(st.sets(st.sampled_from(PAIRS)))
 @settings(deadline=None, max_examples=50)
-def test_with_self_loops_the_matrix_is_that_of_the_chapter(pairs):
+def test_matrix_with_self_loops_matches_the_chapter(pairs):
     A = adjacency(pairs, loops=False)
     edges, weight = graphs.gcn_norm(A.nonzero().T.flip(0), N)
     dense = torch.zeros(N, N).index_put((edges[1], edges[0]), weight)
     torch.testing.assert_close(convolve.weights(adjacency(pairs, loops=True), "GCN"), dense)
 
 
-def test_what_the_fallback_says():
+def test_fallback_text_is_correct():
     start = convolve.weights(adjacency(convolve.EDGES, loops=False), "GCN")
     assert (start @ X).isnan().all()
     looped = convolve.weights(adjacency(convolve.EDGES, loops=True), "GCN")
@@ -72,7 +72,7 @@ GRAPHS = [(), convolve.EDGES, PAIRS, [(0, 4), (1, 4)], [(2, 3)], PAIRS[:6]]
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_matrix_and_features_of_each_normalization(show, cover, lang):
+def test_explorer_shows_matrix_and_features_per_normalization(show, cover, lang):
     page = show(convolve.convolve_explorer(lang), lang=lang, width=375)
     element = page.locator("convolve-explorer")
     for g, norm, loops in cover(itertools.product(range(len(GRAPHS)), range(3), (0, 1)), lang):
@@ -95,15 +95,15 @@ def test_matrix_and_features_of_each_normalization(show, cover, lang):
         assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_cells_change_edges_and_loops_with_the_keyboard(show):
+def test_keyboard_changes_edges_and_self_loops(show):
     page = show(convolve.convolve_explorer("en"), width=375)
     element = page.locator("convolve-explorer")
-    said, task = element.locator(".said"), element.locator(".task")
-    assert "= nan. Degree 0: node 4. Its row and its column are nan" in said.inner_text()
+    text, task = element.locator(".said"), element.locator(".task")
+    assert "= nan. Degree 0: node 4. Its row and its column are nan" in text.inner_text()
     cells = element.locator(".matrix button")
     cells.nth(4 * N + 3).focus()
     page.keyboard.press("Enter")  # an edge between 3 and 4
-    assert "Next feature of node 4: 0.71 · 4 = 2.83." in said.inner_text()
+    assert "Next feature of node 4: 0.71 · 4 = 2.83." in text.inner_text()
     assert element.locator("line").count() == len(convolve.EDGES) + 1
     page.keyboard.press("Enter")
     assert task.inner_text().startswith("Task")

@@ -31,12 +31,12 @@ from helpers.views_and_copies import same_storage
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_where_names_dtype_and_device(dtype, device):
+def test_where_returns_dtype_and_device(dtype, device):
     words = f"{dtype}, {device}".removeprefix("torch.")
     assert cs.where(torch.zeros(1, dtype=dtype, device=device)) == words
 
 
-def test_unregistered_finds_what_a_move_misses_and_nothing_else():
+def test_unregistered_returns_exactly_the_tensors_that_to_skips():
     class Part(nn.Module):
         def __init__(self):
             super().__init__()
@@ -55,7 +55,7 @@ def test_unregistered_finds_what_a_move_misses_and_nothing_else():
 
 
 @given(st.sets(st.sampled_from(["a", "b", "c"])), st.sets(st.sampled_from(["d", "e"])))
-def test_unregistered_names_exactly_what_stays_on_the_cpu(plain, buffers):
+def test_unregistered_matches_the_tensors_left_on_the_cpu(plain, buffers):
     model = nn.Module()
     for name in plain:
         setattr(model, name, torch.zeros(1))
@@ -66,7 +66,7 @@ def test_unregistered_names_exactly_what_stays_on_the_cpu(plain, buffers):
     assert set(cs.unregistered(model)) == stayed == plain
 
 
-def test_unregistered_knows_what_is_registered_elsewhere_and_every_container():
+def test_unregistered_searches_containers_and_skips_registered_tensors():
     @dataclass
     class Pair:
         table: torch.Tensor
@@ -102,21 +102,21 @@ def test_unregistered_knows_what_is_registered_elsewhere_and_every_container():
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=20))
-def test_queue_works_in_order_and_never_before_the_launch(works):
+def test_toy_gpu_runs_work_in_order_after_its_launch(works):
     gpu = demos.ToyGPU()
     for work in works:
         gpu.launch(work)
     assert gpu.clock == len(works)
-    for (made, begin, end), work in zip(gpu.launches, works, strict=True):
-        assert end - begin == work and begin >= made
-    for (_, _, end), (made, begin, _) in zip(gpu.launches, gpu.launches[1:], strict=False):
-        assert begin == max(end, made)  # as early as the rules allow
+    for (result, begin, end), work in zip(gpu.launches, works, strict=True):
+        assert end - begin == work and begin >= result
+    for (_, _, end), (result, begin, _) in zip(gpu.launches, gpu.launches[1:], strict=False):
+        assert begin == max(end, result)  # as early as the rules allow
     gpu.synchronize()
     assert gpu.clock == max(len(works), gpu.free) == gpu.free
 
 
 @given(st.lists(st.integers(1, 9), max_size=9), st.booleans())
-def test_tasks_run_in_order_when_python_waits(works, blocking):
+def test_tasks_run_once_in_order_at_launch_or_synchronize(works, blocking):
     gpu, done = demos.ToyGPU(blocking), []
     for number, work in enumerate(works):
         gpu.launch(work, lambda number=number: done.append(number))
@@ -129,7 +129,7 @@ def test_tasks_run_in_order_when_python_waits(works, blocking):
         assert gpu.clock == sum(works) + len(works)
 
 
-def test_an_error_is_raised_by_synchronize_and_ends_the_queue():
+def test_synchronize_raises_an_error_and_ends_the_queue():
     gpu, done = demos.ToyGPU(), []
     gpu.launch(1, lambda: 1 / 0)
     gpu.launch(1, lambda: done.append(1))
@@ -140,13 +140,13 @@ def test_an_error_is_raised_by_synchronize_and_ends_the_queue():
 
 
 @pytest.mark.parametrize("work", [0, -3])
-def test_launch_refuses_work_that_takes_no_time(work):
+def test_launch_rejects_work_without_duration(work):
     with pytest.raises(ValueError, match=f"at least 1 step, got {work}"):
         demos.ToyGPU().launch(work)
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 5), st.booleans())
-def test_copies_stand_in_one_queue_and_waiting_is_never_faster(load, copy, kernel, batches, wait):
+def test_copies_share_one_queue_and_waiting_is_never_faster(load, copy, kernel, batches, wait):
     rows = demos.copies(load, copy, kernel, batches, wait)
     for spans in rows.values():
         assert all(a[2] <= b[1] for a, b in zip(spans, spans[1:], strict=False))
@@ -162,13 +162,13 @@ def test_copies_stand_in_one_queue_and_waiting_is_never_faster(load, copy, kerne
     assert goes_on["GPU"][-1][2] <= rows["GPU"][-1][2]
 
 
-def test_the_picture_of_copies_shows_them():
+def test_draw_copies_draws_every_span():
     above, below = demos.draw_copies(5, 3, 3, 2).axes
     assert [t.get_text() for t in above.texts] == ["load", "wait"] * 2 + ["copy", "kernel"] * 2
     assert [t.get_text() for t in below.texts] == ["load"] * 2 + ["copy", "kernel"] * 2
 
 
-def test_timeline_shows_each_launch_and_each_reading():
+def test_draw_timeline_draws_each_launch_and_reading():
     gpu = demos.ToyGPU()
     for work in (3, 5):
         gpu.launch(work)
@@ -203,7 +203,7 @@ def test_visible_devices_follows_the_documentation(value, installed, seen):
 
 
 @given(st.lists(st.integers(-1, 9), max_size=6), st.integers(1, 8))
-def test_visible_devices_counts_like_torch(numbers, installed):
+def test_visible_devices_matches_the_count_of_torch(numbers, installed):
     value = ",".join(map(str, numbers))
     with (
         patch.dict("os.environ", CUDA_VISIBLE_DEVICES=value),
@@ -217,14 +217,14 @@ def test_visible_devices_counts_like_torch(numbers, installed):
     ("value", "read"),
     [("", []), ("2,0", [2, 0]), ("1,-1,0", [1]), ("0,0", []), ("GPU-8932f937", ["GPU-8932f937"])],
 )
-def test_torch_s_private_reader_of_the_variable(value, read, monkeypatch):
+def test_private_parser_of_torch_reads_numbers_and_uuids(value, read, monkeypatch):
     """`torch.cuda._parse_visible_devices`: a list of numbers or of UUIDs, ended by what is bad."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     assert cs._parse_visible_devices(value) == read
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
 
 
-def test_visible_devices_refuses_what_it_does_not_read(monkeypatch):
+def test_visible_devices_rejects_negative_counts_and_uuids(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with pytest.raises(ValueError, match="not be negative, got -1"):
         cs.visible_devices("0", -1)
@@ -283,7 +283,7 @@ OPTIMIZERS = {
 
 @needs_cuda_build
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_a_right_step_passes_and_leaves_all_as_it_was(make):
+def test_rehearse_accepts_a_correct_step_and_keeps_the_model(make):
     model = Tuple()
     optimizer, before = make(model.parameters()), model.layer.weight.clone()
     if make is not OPTIMIZERS["Adagrad"]:  # its state exists at once, so the move comes too late
@@ -315,7 +315,7 @@ def to_numpy(scores, y):
         (to_numpy, "TypeError: can't convert cuda:0 device type tensor to numpy"),
     ],
 )
-def test_a_rehearsal_names_the_line(make_loss, error):
+def test_rehearse_reports_the_failing_line(make_loss, error):
     model = Tuple()
     step, optimizer = training(make_loss), torch.optim.Adam(model.parameters())
     result = cs.rehearse(step, model, optimizer, *batch())
@@ -327,7 +327,7 @@ def test_a_rehearsal_names_the_line(make_loss, error):
 
 
 @needs_cuda_build
-def test_indices_on_another_device_than_the_indexed_tensor():
+def test_rehearse_reports_indices_on_another_device():
     def read(y):
         table = torch.ones(10)
         return table[y.to("cuda")]
@@ -348,14 +348,14 @@ def test_indices_on_another_device_than_the_indexed_tensor():
 
 
 @needs_cuda_build
-def test_pinned_batches_pass_and_arguments_that_cannot_be_copied_are_an_error():
+def test_rehearse_accepts_pinned_batches_and_rejects_uncopyable_arguments():
     assert cs.rehearse(lambda x: x.pin_memory().to("cuda", non_blocking=True), torch.ones(2)).passed
     with pytest.raises(TypeError, match="arguments that can be copied, got: .*generator"):
         cs.rehearse(print, (i for i in range(2)))
 
 
 @needs_cuda_build
-def test_models_on_mixed_devices():
+def test_rehearse_reports_models_on_mixed_devices():
     def step(encoder, head, x):
         encoder.to("cuda")
         features = encoder(x.to("cuda"))
@@ -372,7 +372,7 @@ def test_models_on_mixed_devices():
 
 
 @needs_cuda_build
-def test_what_a_module_left_behind_is_blamed_inside_the_module():
+def test_rehearse_reports_unregistered_tensors_inside_the_module():
     model = Tuple(registered=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     result = cs.rehearse(training(), model, optimizer, *batch())
@@ -380,7 +380,7 @@ def test_what_a_module_left_behind_is_blamed_inside_the_module():
 
 
 @needs_cuda_build
-def test_a_late_move_breaks_at_the_optimizer():
+def test_rehearse_reports_a_late_move_at_the_optimizer():
     model = Tuple()
     optimizer = torch.optim.Adam(model.parameters())
     model(batch()[0])[1].sum().backward()
@@ -390,7 +390,7 @@ def test_a_late_move_breaks_at_the_optimizer():
 
 
 @needs_cuda_build
-def test_decisions_by_values_are_refused_clearly():
+def test_rehearse_reports_branches_on_tensor_values():
     def by_tensor(x):
         if x.cuda().sum() > 0:
             return x
@@ -419,7 +419,7 @@ def test_decisions_by_values_are_refused_clearly():
 
 
 @needs_cuda_build
-def test_a_step_may_copy_a_model_deeply():
+def test_rehearse_supports_deepcopy_of_a_model():
     def step(model, x):
         model.to("cuda")
         average = copy.deepcopy(model)
@@ -434,7 +434,7 @@ def test_a_step_may_copy_a_model_deeply():
 
 
 @needs_cuda_build
-def test_a_model_from_outside_is_not_harmed():
+def test_rehearse_keeps_a_model_from_outside_on_the_cpu():
     model = nn.Linear(2, 1)
 
     def step():
@@ -446,7 +446,7 @@ def test_a_model_from_outside_is_not_harmed():
 
 
 @needs_cuda_build
-def test_a_mistake_that_is_none_of_devices_is_named_too():
+def test_rehearse_reports_other_errors_too():
     def step(x):
         return x.cuda() @ torch.ones(7, 2, device="cuda")
 
@@ -454,7 +454,7 @@ def test_a_mistake_that_is_none_of_devices_is_named_too():
     assert cs.rehearse(lambda: 1 / 0).error == "ZeroDivisionError: division by zero"
 
 
-def test_a_device_that_this_build_lacks_is_an_error_of_ours():
+def test_missing_device_support_raises():
     lacking = "mps" if torch.version.cuda else "cuda"
     if getattr(torch, lacking).is_available():
         pytest.skip("this machine has it")
@@ -478,7 +478,7 @@ def by_mask(x):
 
 
 @needs_cuda_build
-def test_a_log_passes_and_a_mask_is_refused():
+def test_rehearse_accepts_a_log_and_rejects_a_mask():
     with fake.fake_tensors():
         assert logs(torch.ones(3, device="cuda")) == "nan"
     assert cs.rehearse(lambda x: logs(x.cuda()), torch.ones(3)).passed
@@ -489,7 +489,7 @@ def test_a_log_passes_and_a_mask_is_refused():
     "make", [torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.Adamax]
 )
 @needs_cuda_build
-def test_of_the_state_only_the_step_stays_on_the_cpu(make):
+def test_load_state_dict_keeps_only_the_step_on_the_cpu(make):
     with fake.fake_tensors():
         model = nn.Linear(2, 1)
         optimizer = make(model.parameters(), lr=0.1)
@@ -501,7 +501,7 @@ def test_of_the_state_only_the_step_stays_on_the_cpu(make):
             assert [k for k, v in state.items() if not v.is_cuda] == ["step"]
 
 
-def test_a_device_context_does_not_reach_all_functions():
+def test_device_context_does_not_apply_to_from_numpy_and_legacy_tensor():
     import numpy as np
 
     with torch.device("meta"):
@@ -514,7 +514,7 @@ def test_a_device_context_does_not_reach_all_functions():
     assert all(x.is_meta for x in reached) and not any(x.is_meta for x in left)
 
 
-def test_gradients_move_and_parameters_stay_the_same_objects():
+def test_conversion_moves_gradients_and_keeps_parameter_objects():
     layer = nn.Linear(2, 1)
     layer(torch.ones(1, 2)).sum().backward()
     weight = layer.weight
@@ -525,7 +525,7 @@ def test_gradients_move_and_parameters_stay_the_same_objects():
 # ---------------------------------------------------------------- exercises
 
 
-def says(verdict, words):
+def expect_rejection(verdict, words):
     assert not verdict.passed and words in verdict.message, verdict
 
 
@@ -569,7 +569,7 @@ def scale_and_shift(self, mean, std):
 
 
 @pytest.mark.parametrize("store", [buffers])
-def test_normalize_accepts(store):
+def test_check_normalize_accepts_buffers(store):
     for _ in range(5):
         assert exercises.check_normalize(normalize(store)).passed
 
@@ -581,7 +581,7 @@ def test_normalize_accepts(store):
         normalize(scale_and_shift, lambda s, x: x * s.scale + s.shift),
     ],
 )
-def test_normalize_accepts_other_ways_to_hold_the_constants(answer):
+def test_check_normalize_accepts_other_ways_to_store_the_constants(answer):
     for _ in range(20):
         verdict = exercises.check_normalize(answer)
         assert verdict.passed, verdict
@@ -634,9 +634,9 @@ def half_saved(self, mean, std):
         (lambda mean, std: lambda x: (x - mean) / std, "expected an nn.Module, got function"),
     ],
 )
-def test_normalize_names_the_fault(answer, words):
+def test_check_normalize_rejects_wrong_answers(answer, words):
     for _ in range(3):
-        says(exercises.check_normalize(answer), words)
+        expect_rejection(exercises.check_normalize(answer), words)
 
 
 def same_dict(batch, moved):
@@ -723,7 +723,7 @@ def in_place(batch, device):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1", "meta"])
-def test_a_copy_is_asked_for_by_copy_on_every_device(device):
+def test_copy_true_copies_on_every_device(device):
     with fake.fake_tensors():
         try:
             there = torch.ones(2, device=device)
@@ -745,7 +745,7 @@ def by_pytree(batch, device):
 
 
 @pytest.mark.parametrize("answer", [to_device, by_pytree])
-def test_to_device_accepts(answer):
+def test_check_to_device_accepts_right_answers(answer):
     for _ in range(10):
         verdict = exercises.check_to_device(answer)
         assert verdict.passed, verdict
@@ -807,12 +807,12 @@ def unordered(batch, device):
         ),
     ],
 )
-def test_to_device_names_the_fault(answer, words):
+def test_check_to_device_rejects_wrong_answers(answer, words):
     for _ in range(3):
-        says(exercises.check_to_device(answer), words)
+        expect_rejection(exercises.check_to_device(answer), words)
 
 
-def test_random_batches_reach_every_container_and_leaf():
+def test_random_batches_contain_every_container_and_leaf():
     import random
 
     seen, rng = set(), random.Random(0)
@@ -881,7 +881,7 @@ def through_a_copy(model, optimizer, target):
 
 
 @pytest.mark.parametrize("answer", [move, move_by_hand, through_a_copy])
-def test_move_accepts(answer):
+def test_check_move_accepts_right_answers(answer):
     before = torch.__future__.get_swap_module_params_on_conversion()
     for _ in range(3):
         assert exercises.check_move(answer).passed
@@ -907,14 +907,14 @@ def test_move_accepts(answer):
         ),
     ],
 )
-def test_move_names_the_fault(answer, words):
-    says(exercises.check_move(answer), words)
+def test_check_move_rejects_wrong_answers(answer, words):
+    expect_rejection(exercises.check_move(answer), words)
 
 
 # ---------------------------------------------------------------- the module itself
 
 
-def test_import_brings_no_heavy_module():
+def test_import_loads_no_heavy_module():
     code = (
         "import sys, torch; before = set(sys.modules); import helpers.cuda_semantics;"
         "print(*{m.split('.')[0] for m in set(sys.modules) - before})"
@@ -924,7 +924,7 @@ def test_import_brings_no_heavy_module():
 
 
 @needs_cuda_build
-def test_rehearse_takes_batch_norm_and_an_optimizer_with_a_state():
+def test_rehearse_supports_batch_norm_and_optimizer_state():
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.randn(5, 3)).sum().backward()
@@ -940,7 +940,7 @@ def test_rehearse_takes_batch_norm_and_an_optimizer_with_a_state():
     assert found.passed, found
 
 
-def test_unregistered_looks_into_distributions():
+def test_unregistered_searches_distributions():
     class Coder(nn.Module):
         def __init__(self):
             super().__init__()
@@ -956,14 +956,14 @@ class Uncopied:
         raise SystemError("no copy")  # as a torch.Generator does among fake tensors
 
 
-def test_rehearse_names_arguments_that_cannot_be_copied():
+def test_rehearse_rejects_arguments_that_cannot_be_copied():
     batches = iter(torch.utils.data.DataLoader([1]))
     for argument in (Uncopied(), threading.Lock(), (i for i in [1]), batches):
         with pytest.raises(TypeError, match="expected arguments that can be copied"):
             cs.rehearse(lambda x: x, argument)
 
 
-def test_unregistered_skips_a_field_that_is_not_set():
+def test_unregistered_skips_unset_fields():
     @dataclasses.dataclass
     class Config:
         scale: torch.Tensor

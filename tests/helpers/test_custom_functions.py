@@ -111,18 +111,18 @@ Scale = make(lambda ctx, x, n: (setattr(ctx, "n", n), x * n)[1], lambda ctx, g: 
         (lambda x, label: F.cross_entropy(x, label), (X, torch.tensor([0, 1, 1]))),
     ],
 )
-def test_a_right_backward_has_no_fault(function, inputs):
+def test_check_function_accepts_correct_backwards(function, inputs):
     assert check_function(function, *inputs) == []
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_the_modes_of_the_caller_do_not_matter(mode):
+def test_check_function_ignores_the_grad_mode_of_the_caller(mode):
     with mode():
         assert check_function(Cube, torch.randn(3, 2)) == []
         assert check_function(make(cube, lambda ctx, g: 3 * saved(ctx)[0] ** 2), X) != []
 
 
-def test_the_inputs_and_the_random_state_stay_as_they_were():
+def test_check_function_keeps_inputs_and_random_state():
     x, state = X.clone().requires_grad_(), torch.get_rng_state()
     check_function(make(lambda ctx, x: x.mul_(2), lambda ctx, g: g * 2), x)
     check_function(Cube, x)
@@ -247,7 +247,7 @@ def clamped_in_place(ctx, upstream):
         (torch.relu, (torch.zeros(3),), "first derivative with respect to input 0 is wrong"),
     ],
 )
-def test_a_fault_is_named(function, inputs, says):
+def test_check_function_reports_faults(function, inputs, says):
     faults = check_function(function, *inputs)
     assert any(says in fault for fault in faults), faults
 
@@ -267,17 +267,17 @@ def by_address_unless_expanded(ctx, upstream):
         (by_address_unless_expanded, "backward is wrong for a gradient that is transposed"),
     ],
 )
-def test_a_backward_that_takes_the_gradient_as_it_lies_in_memory(backward, says):
+def test_backward_that_depends_on_memory_layout_is_reported(backward, says):
     faults = check_function(make(lambda ctx, x: x * 1, backward), X, second=False)
     assert faults[0].startswith(says)
 
 
-def test_the_second_derivative_is_looked_at_unless_it_is_not_wanted():
+def test_second_derivative_is_checked_unless_second_is_false():
     assert check_function(make(cube, in_numpy), X)
     assert check_function(make(cube, in_numpy), X, second=False) == []
 
 
-def test_a_backward_that_uses_what_a_later_forward_has_left():
+def test_backward_that_uses_values_of_a_later_forward_is_reported():
     kept = {}
 
     def forward(ctx, x):
@@ -291,14 +291,14 @@ def test_a_backward_that_uses_what_a_later_forward_has_left():
     ]
 
 
-def test_an_error_of_forward_says_that_the_inputs_were_copied():
+def test_forward_error_notes_that_inputs_were_copied():
     layer = nn.Linear(2, 3)
     with pytest.raises(RuntimeError) as raised:
         check_function(lambda x: layer(x), X)
     assert "copied the inputs to float64" in raised.value.__notes__[0]
 
 
-def test_inputs_that_require_no_gradient_beside_one_that_does_are_held_fixed():
+def test_inputs_without_requires_grad_are_constants():
     constant = make(product, lambda ctx, g: (g @ saved(ctx)[1].T, None))
     assert check_function(constant, X.clone().requires_grad_(), W) == []
     assert check_function(constant, X, W)[0].startswith(
@@ -330,7 +330,7 @@ def test_inputs_that_require_no_gradient_beside_one_that_does_are_held_fixed():
         (lambda x: x @ torch.ones(9, 9), (X,), RuntimeError, "mat1 and mat2"),
     ],
 )
-def test_bad_input_is_refused_in_words(function, inputs, error, says):
+def test_check_function_rejects_invalid_input(function, inputs, error, says):
     with pytest.raises(error) as raised:
         check_function(function, *inputs)
     assert says in str(raised.value)
@@ -395,7 +395,7 @@ class Once(Trap):
         (Once, "backward is marked with once_differentiable: pass second=False"),
     ],
 )
-def test_faults_that_the_numbers_do_not_show(function, says):
+def test_faults_without_wrong_numbers_are_reported(function, says):
     x = torch.randn(3, 2)
     assert check_function(function, x)[-1].startswith(says)
     assert check_function(Trap, x) == [] == check_function(Once, x, second=False)
@@ -403,17 +403,17 @@ def test_faults_that_the_numbers_do_not_show(function, says):
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (2, 1, 3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.complex64])
-def test_right_functions_of_every_shape_pass(shape, dtype):
+def test_correct_functions_of_every_shape_pass(shape, dtype):
     x = torch.randn(shape, dtype=dtype)
     assert check_function(Trap if not dtype.is_complex else torch.square, x) == []
 
 
-def test_an_object_of_a_function_is_refused():
+def test_check_function_rejects_a_function_instance():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = Cube()
+        result = Cube()
     with pytest.raises(TypeError, match="remove the parentheses"):
-        check_function(made, X)
+        check_function(result, X)
 
 
 # ---------------------------------------------------------------- exercises
@@ -451,11 +451,11 @@ def test_an_object_of_a_function_is_refused():
         ),
     ],
 )
-def test_linear_backward(answer, says):
+def test_check_linear_backward_accepts_right_and_rejects_wrong_answers(answer, says):
     expect(exercises.check_linear_backward(answer), says)
 
 
-def test_linear_backward_a_transpose_that_hides_in_square_shapes():
+def test_check_linear_backward_rejects_a_transpose_of_square_weights():
     def answer(x, w, g):
         dw = g.T @ x
         return g @ w, dw.T if dw.shape[0] == dw.shape[1] else dw, g.sum(0)
@@ -598,12 +598,12 @@ def only_matrices(ctx, upstream):
         (make(root, only_matrices), "your code raised ValueError"),
     ],
 )
-def test_root(answer, says):
+def test_check_root_accepts_right_and_rejects_wrong_answers(answer, says):
     expect(exercises.check_root(answer), says)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
-def test_root_with_a_number_of_its_own(n):
+def test_check_root_rejects_a_hard_coded_n(n):
     fixed = make(lambda ctx, x, _: root(ctx, x, n), root_backward)
     assert not exercises.check_root(fixed).passed
     backward = make(root, lambda ctx, g: (g * saved(ctx)[0] ** (1 - n) / n, None))
@@ -629,14 +629,14 @@ class Transposed(torch.autograd.Function):
     "first, index",
     [(1.0, 1), (None, 1), ([1], 1), (torch.tensor(1), 2), (nn.Parameter(torch.ones(1)), 2)],
 )
-def test_the_index_of_an_invalid_gradient_counts_tensors(first, index):
+def test_index_of_an_invalid_gradient_counts_tensors_only(first, index):
     w = torch.randn(3, 2, requires_grad=True)
     with pytest.raises(RuntimeError, match=f"invalid gradient at index {index} "):
         Transposed.apply(first, torch.randn(4, 3), w).sum().backward()
 
 
 @pytest.mark.parametrize("rows", [3, 4])
-def test_gradcheck_finds_a_transposed_square_matrix_that_requires_a_gradient(rows):
+def test_gradcheck_detects_a_transposed_square_matrix_with_requires_grad(rows):
     x = torch.randn(rows, 3, dtype=torch.float64, requires_grad=True)
     w = torch.randn(3, 3, dtype=torch.float64)
     found = []
@@ -646,7 +646,7 @@ def test_gradcheck_finds_a_transposed_square_matrix_that_requires_a_gradient(row
     assert found == [True, False]
 
 
-def test_some_operations_have_no_second_derivative():
+def test_ctc_loss_has_no_second_derivative():
     def loss(x):
         return F.ctc_loss(x.log_softmax(-1), torch.tensor([[1]]), (4,), (1,))
 
@@ -657,12 +657,12 @@ def test_some_operations_have_no_second_derivative():
 
 
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
-def test_transforms_refuse_a_forward_that_takes_ctx(transform):
+def test_transforms_reject_a_forward_with_ctx(transform):
     with pytest.raises(RuntimeError, match="setup_context"):
         transform(Cube.apply)(torch.ones(3) if transform is torch.func.vmap else torch.ones(()))
 
 
-def test_needs_input_grad_is_what_requires_a_gradient_not_what_was_asked_for():
+def test_needs_input_grad_follows_requires_grad():
     seen = []
 
     class Product(torch.autograd.Function):
@@ -682,7 +682,7 @@ def test_needs_input_grad_is_what_requires_a_gradient_not_what_was_asked_for():
 
 
 @pytest.mark.parametrize("pack", [list, tuple, lambda pair: dict(enumerate(pair)), iter])
-def test_tensors_in_a_container_are_overlooked(pack):
+def test_tensors_in_a_container_get_no_gradient(pack):
     class Total(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, tensors):
@@ -701,7 +701,7 @@ def test_tensors_in_a_container_are_overlooked(pack):
 
 
 @pytest.mark.parametrize("mark", [True, False])
-def test_mark_dirty_refuses_a_leaf_and_reaches_the_base_of_a_view(mark):
+def test_mark_dirty_rejects_a_leaf_and_updates_the_base_of_a_view(mark):
     class Double(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -726,7 +726,7 @@ def test_mark_dirty_refuses_a_leaf_and_reaches_the_base_of_a_view(mark):
         assert Double.apply(leaf).requires_grad
 
 
-def test_once_differentiable_is_heard_by_backward_alone():
+def test_once_differentiable_raises_only_in_backward():
     class Cube(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):

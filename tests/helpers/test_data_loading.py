@@ -50,7 +50,7 @@ def path(tmp_path):
 # ---------------------------------------------------------------- H5Dataset
 
 
-def test_h5_dataset_returns_what_is_in_the_file(path):
+def test_h5_dataset_returns_the_samples_of_the_file(path):
     dataset = H5Dataset(path, ["x", "y"])
     assert len(dataset) == 64
     x, y = dataset[np.int64(5)]
@@ -65,13 +65,13 @@ def test_h5_dataset_returns_what_is_in_the_file(path):
         H5Dataset(path, {"y": 3})
 
 
-def test_h5_dataset_returns_strings_as_they_are(tmp_path):
+def test_h5_dataset_returns_strings_as_bytes(tmp_path):
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file["name"] = ["a.png", "b.png"]
     assert H5Dataset(tmp_path / "s.h5", ["name"])[1] == (b"b.png",)
 
 
-def test_h5_dataset_reads_every_kind_of_number(tmp_path):
+def test_h5_dataset_reads_every_number_type(tmp_path):
     kinds = ("i1", "u1", ">i4", "<i4", ">f4", ">f8", "f2", "?", ">c8")
     with h5py.File(tmp_path / "n.h5", "w") as file:
         for kind in kinds:
@@ -87,7 +87,7 @@ def test_h5_dataset_reads_every_kind_of_number(tmp_path):
 
 
 @pytest.mark.parametrize("index", [1.7, 1.0, "1", None, slice(2)])
-def test_an_index_is_an_integer(path, index):
+def test_index_must_be_an_integer(path, index):
     with pytest.raises(TypeError):
         H5Dataset(path, ["x"])[index]
     assert H5Dataset(path, ["y"])[torch.tensor(3)][0] == 3
@@ -103,7 +103,7 @@ except OSError as error:
 """
 
 
-def test_a_file_that_another_process_writes_is_locked(path):
+def test_file_open_for_writing_is_locked(path):
     def other(options="{}", **env):
         command = [sys.executable, "-c", LOCKED, str(path), options]
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env})
@@ -114,7 +114,7 @@ def test_a_file_that_another_process_writes_is_locked(path):
         assert other("{'locking': False}") == other(HDF5_USE_FILE_LOCKING="FALSE") == "read"
 
 
-def test_an_empty_file_has_no_samples(tmp_path):
+def test_empty_file_has_no_samples(tmp_path):
     with h5py.File(tmp_path / "e.h5", "w") as file:
         file["x"] = np.zeros((0, 3))
     dataset = H5Dataset(tmp_path / "e.h5", {"x": (3,)})
@@ -134,12 +134,12 @@ def test_an_empty_file_has_no_samples(tmp_path):
         ("x", "in a sequence, got 'x'"),
     ],
 )
-def test_a_wrong_key_or_shape_is_said_at_once(path, keys, says):
+def test_wrong_key_or_shape_raises_in_the_constructor(path, keys, says):
     with pytest.raises(ValueError, match=says):
         H5Dataset(path, keys)
 
 
-def test_a_missing_truncated_or_foreign_file_is_said_at_once(path, tmp_path):
+def test_missing_truncated_or_foreign_file_raises_in_the_constructor(path, tmp_path):
     for name in ("no.h5", ""):  # nothing, a folder
         with pytest.raises(FileNotFoundError, match="no file"):
             H5Dataset(tmp_path / name, ["x"])
@@ -152,7 +152,7 @@ def test_a_missing_truncated_or_foreign_file_is_said_at_once(path, tmp_path):
     assert path.read_bytes() == whole
 
 
-def test_a_file_truncated_later_is_an_error_in_the_worker(path):
+def test_later_truncated_file_raises_in_the_worker(path):
     dataset = H5Dataset(path, ["x", "y"])
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(OSError, match="is not a complete HDF5 file"):
@@ -172,7 +172,7 @@ def test_a_file_truncated_later_is_an_error_in_the_worker(path):
         ({"chunks": (1, 32, 32), "compression": "gzip"}, "filter"),
     ],
 )
-def test_a_file_truncated_while_it_is_open_is_an_error(tmp_path, options, says):
+def test_file_truncated_while_open_raises(tmp_path, options, says):
     path = tmp_path / "open.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=np.ones((64, 32, 32)), **options)
@@ -185,7 +185,7 @@ def test_a_file_truncated_while_it_is_open_is_an_error(tmp_path, options, says):
         assert (dataset.file["x"][62] == 0).all()  # what it is an error for
 
 
-def test_a_file_that_grows_is_none_of_our_business(path):
+def test_growing_file_stays_readable(path):
     dataset = H5Dataset(path, ["x"])
     dataset[0]
     with open(path, "ab") as file:
@@ -202,7 +202,7 @@ def write_too_much(path, queue):
         queue.put(str(error))
 
 
-def test_a_write_that_fails_half_way_is_said_and_the_file_is_refused(tmp_path):
+def test_failed_write_raises_and_its_file_is_rejected(tmp_path):
     """A limit on the size of files stands in for a full disk."""
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
@@ -232,7 +232,7 @@ def test_h5_dataset_pickles_and_closes(path):
 
 
 @pytest.mark.parametrize(("method", "workers"), [("fork", 2), ("forkserver", 2), ("spawn", 1)])
-def test_h5_datasets_under_every_start_method(path, method, workers):
+def test_h5_dataset_works_with_every_start_method(path, method, workers):
     eager = demos.EagerH5(path, ["x", "y"])
     want = "64 samples, 0 wrong" if method == "fork" else "TypeError: h5py objects cannot be"
     assert read_all(eager, method).startswith(want)
@@ -257,17 +257,17 @@ class Slots:
         (lambda: (i for i in range(3)), ["generator"]),
     ],
 )
-def test_unpicklable(make, found):
+def test_unpicklable_returns_the_unpicklable_attributes(make, found):
     assert data_loading.unpicklable(make()) == found
 
 
-def test_slots_that_are_unpicklable():
+def test_unpicklable_searches_slots():
     dataset = Slots()
     dataset.fine, dataset.odd = 1, lambda: 0
     assert data_loading.unpicklable(dataset) == ["odd"]
 
 
-def test_only_the_lazy_dataset_has_a_position_of_its_own(path):
+def test_only_the_eager_dataset_shares_its_file_position(path):
     eager = demos.EagerH5(path, ["x"])
     assert demos.shares_position(eager)
     eager.file.close()
@@ -289,7 +289,7 @@ def test_read_all_counts_wrong_samples():
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.integers(0, 11), st.booleans())
-def test_chunks_are_counted(tmp_path_factory, rows, high, wide, index, packed):
+def test_chunk_reads_counts_chunks(tmp_path_factory, rows, high, wide, index, packed):
     path = tmp_path_factory.mktemp("chunks") / "c.h5"
     data = np.random.default_rng(0).integers(0, 256, (12, 4, 4), dtype="uint8")
     with h5py.File(path, "w") as file:
@@ -302,7 +302,7 @@ def test_chunks_are_counted(tmp_path_factory, rows, high, wide, index, packed):
     assert got["unpacked"] == pytest.approx(tiles * rows * high * wide / 16, abs=0.0501)
 
 
-def test_the_cache_saves_chunks_only_in_order(tmp_path):
+def test_cache_saves_chunk_reads_only_in_order(tmp_path):
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file.create_dataset(
             "x", data=np.zeros((32, 16, 16)), chunks=(8, 16, 16), compression="gzip"
@@ -317,7 +317,7 @@ def test_the_cache_saves_chunks_only_in_order(tmp_path):
     assert count(back_and_forth, one) == 8 and count(back_and_forth, 2 * one) == 2
 
 
-def test_what_is_not_chunked_or_asked_for_is_refused(path):
+def test_chunk_reads_requires_chunks_and_an_index(path):
     with pytest.raises(ValueError, match="y of .* is not stored in chunks"):
         data_loading.chunk_reads(path, "y", [0])
     with pytest.raises(ValueError, match="at least one index"):
@@ -327,18 +327,18 @@ def test_what_is_not_chunked_or_asked_for_is_refused(path):
 # ---------------------------------------------------------------- workers
 
 
-def test_workers_that_are_killed_say_how_under_fork():
+def test_killed_worker_error_names_the_signal_under_fork():
     with demos.stderr_of_workers() as written:
         assert demos.killed(signal.SIGBUS) == "killed by signal: Bus error."
     assert written[0].startswith("ERROR: Unexpected bus error encountered in worker.")
     assert demos.killed(signal.SIGKILL) == "killed by signal: Killed."
 
 
-def test_a_killed_worker_of_a_forkserver_does_not_say_how():
+def test_killed_worker_error_names_no_signal_under_forkserver():
     assert demos.killed(signal.SIGKILL, "forkserver") == "exited unexpectedly"
 
 
-def test_kept_tensors_hold_files_open():
+def test_kept_tensors_keep_files_open():
     def count():
         return len(os.listdir("/proc/self/fd"))
 
@@ -366,7 +366,7 @@ for batch in loader:
 """
 
 
-def test_a_script_without_the_guard_starts_loaders_in_turn(tmp_path):
+def test_script_without_main_guard_raises_in_the_worker(tmp_path):
     script = tmp_path / "bare.py"
     for text, fails in (
         (UNGUARDED, True),
@@ -378,13 +378,13 @@ def test_a_script_without_the_guard_starts_loaders_in_turn(tmp_path):
         assert bool(done.returncode) == fails
 
 
-def test_after_a_killed_worker_the_next_epoch_is_whole(path):
+def test_epoch_after_a_killed_worker_is_complete(path):
     dataset = H5Dataset(path, ["x", "y"])
     demos.killed(signal.SIGKILL)
     assert read_all(dataset, "fork") == "64 samples, 0 wrong"
 
 
-def test_a_failed_loader_is_not_left_to_the_next_fork(recwarn):
+def test_failed_loader_ends_its_workers(recwarn):
     """Its workers end with it: what a fork inherits would complain, and take 5 s to collect."""
     gc.collect()  # the workers of other tests, which a caught exception may still hold
     before = set(multiprocessing.active_children())
@@ -396,7 +396,7 @@ def test_a_failed_loader_is_not_left_to_the_next_fork(recwarn):
     assert set(multiprocessing.active_children()) <= before
 
 
-def test_a_full_shared_memory_is_an_error_or_a_timeout():
+def test_full_shared_memory_raises_or_times_out():
     full = {"num_workers": 1, "worker_init_fn": demos.small_files, "batch_size": 4}
     big = demos.Blank((512, 1024))
     assert demos.outcome(DataLoader(big, **full)).startswith("RuntimeError: unable to")
@@ -428,7 +428,7 @@ TINY = """
 """
 
 
-def test_a_tiny_dev_shm(tmp_path):
+def test_small_dev_shm_requires_no_workers_or_a_larger_dev_shm(tmp_path):
     """The real thing, where one may mount: no workers or a larger /dev/shm help."""
     script = tmp_path / "tiny.py"
     script.write_text(textwrap.dedent(TINY))
@@ -460,7 +460,7 @@ def test_reading_a_list_copies_it_into_the_worker():
     assert demos.copied_by_reading(np.array(names, "S")) < size / 2
 
 
-def test_shared_memory_is_counted():
+def test_shared_memory_needed_counts_prefetched_batches():
     batch = {"x": torch.zeros(4, 3), "y": (torch.zeros(2, dtype=torch.uint8), ["a"])}
     assert data_loading.tensor_bytes(batch) == 50
     assert data_loading.shared_memory_needed(batch, 0) == 0
@@ -522,19 +522,19 @@ def the_same_twice():
         (lambda: (np.zeros(3), "a", None, Pair), 0),
     ],
 )
-def test_what_a_worker_writes_is_counted(make, size):
+def test_tensor_bytes_equals_the_bytes_a_worker_writes(make, size):
     assert data_loading.tensor_bytes(make()) == size
     written, batch = shm(make)
     assert written == size and type(batch) is type(make())
 
 
 @pytest.mark.parametrize("bad", [{"workers": 1.5}, {"workers": 2, "prefetch_factor": 2.5}])
-def test_half_a_worker_is_refused(bad):
+def test_shared_memory_needed_requires_integers(bad):
     with pytest.raises(TypeError, match="integer"):
         data_loading.shared_memory_needed(torch.zeros(3), **bad)
 
 
-def test_sharing_is_put_back_after_an_error():
+def test_sharing_restores_the_strategy_after_an_error():
     before = multiprocessing.get_sharing_strategy()
     with pytest.raises(KeyError), demos.sharing("file_system"):
         assert multiprocessing.get_sharing_strategy() == "file_system"
@@ -548,7 +548,7 @@ def draw(dataset, **options):
     return [float(x) for epoch in range(2) for x in loader]
 
 
-def test_random_numbers_of_workers():
+def test_random_numbers_of_workers_depend_on_the_generator():
     for source in ("numpy", "torch"):
         numbers = draw(demos.Augmented(source), num_workers=2)
         assert len(set(numbers)) == 16
@@ -570,7 +570,7 @@ def test_random_numbers_of_workers():
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_streams(workers):
+def test_stream_is_repeated_per_worker_unless_split(workers):
     once = DataLoader(demos.Stream(7, split=True), batch_size=2, num_workers=workers)
     assert sorted(torch.cat(list(once)).tolist()) == list(range(7))
     all_of_them = DataLoader(demos.Stream(7), batch_size=2, num_workers=workers)
@@ -581,7 +581,7 @@ def test_streams(workers):
 @given(
     st.integers(1, 5), st.integers(1, 5), st.integers(1, 12), st.integers(0, 4), st.integers(1, 3)
 )
-def test_the_schedule_is_possible(load, train, batches, workers, prefetch):
+def test_schedule_is_consistent(load, train, batches, workers, prefetch):
     rows = demos.schedule(load, train, batches, workers, prefetch)
     trained = rows.pop("train")
     loaded = sorted(sum(rows.values(), []))
@@ -597,7 +597,7 @@ def test_the_schedule_is_possible(load, train, batches, workers, prefetch):
         assert trained[-1][2] == batches * (load + train)
 
 
-def test_the_timeline_of_the_chapter():
+def test_timeline_matches_the_chapter():
     assert demos.schedule(2, 1, 6, 0)["train"][-1][2] == 18
     assert [begin for _, begin, _ in demos.schedule(2, 1, 6, 2)["train"]] == [2, 3, 4, 5, 6, 7]
     figure = demos.draw_timeline(2, 1, 6, (0, 2))
@@ -608,7 +608,7 @@ def test_the_timeline_of_the_chapter():
     assert [len(axis.patches) for axis in figure.axes] == [12, 12]
 
 
-def test_what_is_ordered_ahead():
+def test_loader_requests_prefetch_factor_batches_per_worker():
     ordered = []
     sampler = (ordered.append(i) or i for i in range(32))
     batches = iter(DataLoader(range(32), sampler=sampler, num_workers=2, prefetch_factor=3))
@@ -629,12 +629,12 @@ class Threads:
         return torch.get_num_threads()
 
 
-def test_a_worker_has_one_thread():
+def test_worker_uses_one_thread():
     assert threads(Threads(), "fork") == [1]
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_only_shared_memory_reaches_persistent_workers(method):
+def test_persistent_workers_receive_only_shared_memory(method):
     dataset = demos.Where()
     dataset.epoch = torch.tensor(0).share_memory_()
     options = {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": method}
@@ -647,7 +647,7 @@ def test_only_shared_memory_reaches_persistent_workers(method):
     assert {int(e) for _, e in loader} == {1}
 
 
-def test_waiting_is_shared_among_workers():
+def test_workers_speed_up_waiting_only():
     assert demos.gain(demos.Waiting(samples=16), 2) > 1.2
     assert demos.gain(TensorDataset(torch.arange(400)), 2) < 1
     with pytest.raises(ValueError, match="got workers=0"):
@@ -768,11 +768,11 @@ def seeding(answer):
         (moving, "info was changed"),
     ],
 )
-def test_share(answer, says):
-    judge(exercises.check_share, answer, says, several=answer is long_tail)
+def test_check_share_accepts_right_and_rejects_wrong_answers(answer, says):
+    expect_verdict(exercises.check_share, answer, says, several=answer is long_tail)
 
 
-def judge(check, answer, says, several=False):
+def expect_verdict(check, answer, says, several=False):
     """Every draw gives the same verdict, and the message, or once at least if `several`."""
     messages = set()
     for seed in range(CHECKED):
@@ -862,10 +862,10 @@ def emptying(samples):
         (emptying, "] was changed: work on a copy"),
     ],
 )
-def test_pad(answer, says):
+def test_check_pad_accepts_right_and_rejects_wrong_answers(answer, says):
     sometimes = says in ("expected values of shape", "a sample is not at the start of its row")
     sometimes = sometimes or says == "use the lengths"
-    judge(exercises.check_pad, answer, says, several=sometimes)
+    expect_verdict(exercises.check_pad, answer, says, several=sometimes)
 
 
 # ---------------------------------------------------------------- sentences of the chapter
@@ -885,6 +885,6 @@ def test_tensors_of_a_pickled_dataset_are_shared(method):
 
 
 @pytest.mark.parametrize("sample", [None, {1, 2}, 1j])
-def test_the_default_collate_refuses_what_it_does_not_know(sample):
+def test_default_collate_rejects_unsupported_types(sample):
     with pytest.raises(TypeError, match="batch must contain"):
         list(torch.utils.data.DataLoader([sample]))

@@ -72,7 +72,7 @@ def structures(n):
 
 @given(n=sizes, replicas=counts, data=st.data())
 @settings(deadline=None)
-def test_scatter_is_torchs_scatter(n, replicas, data):
+def test_scatter_matches_torch(n, replicas, data):
     inputs = data.draw(structures(n))
     with mock.patch.object(scatter_gather, "Scatter", ScatterOnCPU):
         expected = scatter_gather.scatter(inputs, list(range(replicas)))
@@ -81,7 +81,7 @@ def test_scatter_is_torchs_scatter(n, replicas, data):
 
 @given(n=sizes, replicas=counts, data=st.data())
 @settings(deadline=None)
-def test_gather_is_torchs_gather(n, replicas, data):
+def test_gather_matches_torch(n, replicas, data):
     outputs = data_parallel.scatter(
         data.draw(
             st.sampled_from(
@@ -100,7 +100,7 @@ def test_gather_is_torchs_gather(n, replicas, data):
     assert same(expected, data_parallel.gather(outputs))
 
 
-def test_a_named_tuple_goes_through_the_stand_in():
+def test_stand_in_accepts_a_named_tuple():
     class Swap(nn.Module):
         def forward(self, pair):
             return Pair(pair.y, pair.x)
@@ -110,7 +110,7 @@ def test_a_named_tuple_goes_through_the_stand_in():
     assert same(out, Pair(y, x))
 
 
-def test_gather_of_scalars_and_none():
+def test_gather_accepts_scalars_and_none():
     assert data_parallel.gather([torch.tensor(1.0), torch.tensor(2.0)]).tolist() == [1.0, 2.0]
     assert data_parallel.gather([None, None]) is None
     with pytest.raises(ValueError, match="at least one output"):
@@ -118,14 +118,14 @@ def test_gather_of_scalars_and_none():
 
 
 @pytest.mark.parametrize("function", [data_parallel.scatter, data_parallel.replicate])
-def test_no_replicas(function):
+def test_zero_replicas_raises(function):
     with pytest.raises(ValueError, match="at least 1, got 0"):
         function(nn.Linear(1, 1), 0)
 
 
 @given(n=sizes, replicas=counts)
 @settings(deadline=None, max_examples=30)
-def test_gradients_of_the_replicas_add_up(n, replicas):
+def test_replica_gradients_add_up_to_the_full_gradient(n, replicas):
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
     x, y = torch.randn(n, 3), torch.randn(n, 1)
     parameters = list(model.parameters())
@@ -136,7 +136,7 @@ def test_gradients_of_the_replicas_add_up(n, replicas):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
 
 
-def test_torch_s_private_copy_of_a_module_is_what_replicate_expects():
+def test_private_copy_of_a_module_matches_expectations():
     """`nn.Module._replicate_for_data_parallel`: an object of its own, to be filled in."""
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).eval()
     twin = data_parallel._shallow_copy(model[1])
@@ -147,7 +147,7 @@ def test_torch_s_private_copy_of_a_module_is_what_replicate_expects():
     assert whole._modules == model._modules and whole._modules is not model._modules
 
 
-def test_replicas_share_memory_as_torch_promises():
+def test_only_the_first_replica_shares_memory():
     model = nn.BatchNorm1d(2)
     first, second = data_parallel.replicate(model, 2)
     for name in ("weight", "bias", "running_mean"):
@@ -162,7 +162,7 @@ def test_replicas_share_memory_as_torch_promises():
     assert model.running_mean.tolist() == [1.0, 1.0]
 
 
-def test_tied_weights_and_empty_slots_survive_replication():
+def test_replicate_keeps_tied_weights_and_missing_biases():
     model = nn.ModuleDict({"a": nn.Linear(2, 2, bias=False), "b": nn.Linear(2, 2, bias=False)})
     model["b"].weight = model["a"].weight
     replica = data_parallel.replicate(model, 2)[1]
@@ -170,13 +170,13 @@ def test_tied_weights_and_empty_slots_survive_replication():
     assert replica["a"].bias is None and replica["a"] is not model["a"]
 
 
-def test_recurrent_modules_replicate():
+def test_replicate_supports_recurrent_modules():
     model, x = nn.LSTM(3, 4, batch_first=True), torch.randn(5, 2, 3)
     out = torch.cat([r(x)[0] for r in data_parallel.replicate(model, 2)])
     torch.testing.assert_close(out, torch.cat([model(x)[0]] * 2))
 
 
-def test_stand_in_runs_the_real_forward():
+def test_stand_in_uses_the_forward_of_data_parallel():
     assert data_parallel.StandIn.forward is nn.DataParallel.forward
     model = nn.Bilinear(2, 2, 1)
     x = torch.randn(5, 2)
@@ -186,7 +186,7 @@ def test_stand_in_runs_the_real_forward():
     assert list(parallel.state_dict()) == ["module.weight", "module.bias"]
 
 
-def test_the_stand_in_pairs_arguments_and_keyword_arguments_as_pytorch_does():
+def test_stand_in_pairs_arguments_and_keywords_as_torch():
     class Scaled(nn.Module):
         def forward(self, x=None, scale=None):
             return x if scale is None else scale if x is None else x * scale
@@ -199,7 +199,7 @@ def test_the_stand_in_pairs_arguments_and_keyword_arguments_as_pytorch_does():
         parallel(x, scale=torch.ones(1, 3))
 
 
-def test_inputs_and_outputs_without_a_batch_are_an_error():
+def test_unsupported_inputs_and_outputs_raise():
     with pytest.raises(ValueError, match=r"batch dimension, got one of shape \(\)"):
         data_parallel.scatter((torch.ones(()),), 2)
     with pytest.raises(TypeError, match="tensors, or tuples, lists and dicts of them, got str"):
@@ -225,20 +225,20 @@ def test_inputs_and_outputs_without_a_batch_are_an_error():
         data_parallel.replicate(nn.Sequential(torch.compile(nn.Linear(2, 1))), 2)
 
 
-def test_stand_in_checks_places_and_moves_inputs():
+def test_stand_in_checks_devices_and_moves_inputs():
     with pytest.raises(RuntimeError, match="on device meta.*but found one of them on device: cpu"):
         data_parallel.StandIn(nn.Linear(2, 1), device="meta")(torch.ones(2, 2))
     out = data_parallel.StandIn(nn.Linear(2, 1).to("meta"), device="meta")(torch.ones(3, 2))
     assert out.is_meta and out.shape == (3, 1)
 
 
-def test_no_gpus_hides_gpus_that_are_there():
+def test_no_gpus_hides_existing_gpus():
     with mock.patch("torch.cuda.is_available", return_value=True), demos.no_gpus():
         wrapped = nn.DataParallel(nn.Linear(2, 1), device_ids=[1, 3])
     assert wrapped.device_ids == [] and wrapped(torch.ones(3, 2)).shape == (3, 1)
 
 
-def test_mps_discards_the_device_ids():
+def test_mps_ignores_the_device_ids():
     module = importlib.import_module("torch.nn.parallel.data_parallel")
     with mock.patch.object(module, "_get_available_device_type", return_value="mps"):
         wrapped = nn.DataParallel(nn.Linear(2, 1), device_ids=[1, 3])
@@ -318,7 +318,7 @@ def clears_the_gradients(model, shards):
         (lambda model, shards: None, "expected a list"),
     ],
 )
-def test_wrong_shard_gradients(answer, message):
+def test_check_shard_gradients_rejects_wrong_answers(answer, message):
     for _ in range(5):
         verdict = exercises.check_shard_gradients(answer)
         assert not verdict.passed and message in verdict.message, verdict
@@ -345,7 +345,7 @@ def outputs_joined(model, shards):
 
 
 @pytest.mark.parametrize("answer", [by_share, by_sums, outputs_joined])
-def test_right_shard_gradients(answer):
+def test_check_shard_gradients_accepts_right_answers(answer):
     for _ in range(20):
         verdict = exercises.check_shard_gradients(answer)
         assert verdict.passed, verdict
@@ -467,7 +467,7 @@ def load_vague(model, checkpoint):
         (load_vague, "does not name it"),
     ],
 )
-def test_wrong_loading(answer, message):
+def test_check_load_rejects_wrong_answers(answer, message):
     verdict = exercises.check_load(answer)
     assert not verdict.passed and message in verdict.message, verdict
 
@@ -487,12 +487,12 @@ def load_through_a_wrapper(model, checkpoint):
 
 
 @pytest.mark.parametrize("answer", [load, load_by_metadata, load_through_a_wrapper])
-def test_right_loading(answer):
+def test_check_load_accepts_right_answers(answer):
     verdict = exercises.check_load(answer)
     assert verdict.passed, verdict
 
 
-def test_the_solution_takes_checkpoints_of_real_wrappers_and_files(tmp_path):
+def test_solution_loads_checkpoints_of_real_wrappers(tmp_path):
     for wrap in (nn.DataParallel, torch.compile, lambda m: nn.DataParallel(torch.compile(m))):
         source, model = nn.Linear(2, 1), nn.Linear(2, 1)
         torch.save(wrap(source).state_dict(), tmp_path / "c.pt")
@@ -507,7 +507,7 @@ def test_the_solution_takes_checkpoints_of_real_wrappers_and_files(tmp_path):
 # ---------------------------------------------------------------- sentences of the chapter
 
 
-def test_of_a_buffer_only_a_change_in_place_survives():
+def test_only_in_place_changes_of_a_buffer_are_kept():
     class Counts(nn.Module):
         def __init__(self):
             super().__init__()
@@ -524,14 +524,14 @@ def test_of_a_buffer_only_a_change_in_place_survives():
     assert (counts.assigned.item(), counts.in_place.item()) == (0, 1)
 
 
-def test_the_batch_norm_of_a_shard_of_one_refuses_it():
+def test_batch_norm_rejects_a_shard_of_one_sample():
     parallel = data_parallel.StandIn(nn.BatchNorm1d(3), replicas=4)
     with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
         parallel(torch.randn(10, 3))
     assert parallel.eval()(torch.randn(10, 3)).shape == (10, 3)
 
 
-def test_rows_without_a_partner_are_dropped():
+def test_rows_without_a_counterpart_are_dropped():
     class Scale(nn.Module):
         def forward(self, x, scale):
             return x * scale
@@ -543,7 +543,7 @@ def test_rows_without_a_partner_are_dropped():
     assert len(real) == 1 and real[0][0].shape == (2, 3)
 
 
-def test_strings_and_numbers_reach_every_replica_whole():
+def test_strings_and_numbers_are_passed_whole_to_every_replica():
     shards = data_parallel.scatter((torch.ones(4, 3), 2, None, ["a", "b", "c", "d"]), 2)
     assert [(len(x), n, none) for x, n, none, _ in shards] == [(2, 2, None)] * 2
     with mock.patch.object(scatter_gather, "Scatter", ScatterOnCPU):
@@ -551,7 +551,7 @@ def test_strings_and_numbers_reach_every_replica_whole():
     assert [words for _, words in real] == [["a", "b", "c", "d"]] * 2
 
 
-def test_a_replica_has_no_parameters_of_its_own():
+def test_replica_has_no_parameters():
     class Looks(nn.Module):
         def __init__(self):
             super().__init__()
@@ -574,11 +574,11 @@ def test_a_replica_has_no_parameters_of_its_own():
         ([{"a": torch.ones(1)}, torch.ones(1)], "dict, Tensor"),
     ],
 )
-def test_gather_names_another_structure(outputs, names):
+def test_gather_rejects_different_structures(outputs, names):
     with pytest.raises(ValueError, match=f"one structure from all replicas, got {names}"):
         data_parallel.gather(outputs)
 
 
-def test_gather_takes_a_tuple_and_a_list():
+def test_gather_accepts_a_tuple_and_a_list():
     (joined,) = data_parallel.gather([(torch.ones(1),), [torch.zeros(2)]])
     assert joined.tolist() == [1, 0, 0]

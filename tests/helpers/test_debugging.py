@@ -60,7 +60,7 @@ OPTIMIZERS = {
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @pytest.mark.parametrize("warm", [False, True])
-def test_everything_is_put_back(kind, warm):
+def test_overfit_and_movement_restore_all_state(kind, warm):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 3))
     optimizer = OPTIMIZERS[kind](model.parameters())
@@ -79,7 +79,7 @@ def test_everything_is_put_back(kind, warm):
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_the_losses_are_those_of_the_plain_loop(kind):
+def test_overfit_losses_match_the_plain_loop(kind):
     def loop(model):
         optimizer, losses = OPTIMIZERS[kind](model.parameters()), []
         for _ in range(6):
@@ -103,7 +103,7 @@ def test_the_losses_are_those_of_the_plain_loop(kind):
     assert found == pytest.approx(loop(build()))
 
 
-def test_a_failing_loss_leaves_everything_as_it_was():
+def test_failing_loss_keeps_all_state():
     model, calls = build(), []
     optimizer = torch.optim.Adam(model.parameters())
 
@@ -120,7 +120,7 @@ def test_a_failing_loss_leaves_everything_as_it_was():
 
 
 @pytest.mark.parametrize("wrong", [lambda: X, lambda: 0.5, lambda: (X.mean(), X)])
-def test_a_loss_is_one_number(wrong):
+def test_loss_must_return_one_number(wrong):
     model = build()
     with pytest.raises(ValueError, match="must return one number"):
         debugging.overfit(model, wrong, torch.optim.SGD(model.parameters(), 0.1))
@@ -156,7 +156,7 @@ def parts_and_optimizer(kind=torch.optim.SGD, **options):
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
-def test_each_reason_to_stay(kind):
+def test_movement_reports_each_reason_to_stay(kind):
     model, optimizer, loss = parts_and_optimizer(kind)
     found = {name: state for name, state in debugging.movement(model, loss, optimizer).items()}
     assert list(found) == [name for name, _ in model.named_parameters()]
@@ -169,7 +169,7 @@ def test_each_reason_to_stay(kind):
         assert found[f"still.{weight}"] == "learning rate is 0"
 
 
-def test_nothing_learns_and_each_reason_is_told():
+def test_movement_reports_missing_gradients_and_frozen_models():
     model = build()
     optimizer = torch.optim.LBFGS(model.parameters())
     found = debugging.movement(model, lambda: model(X).detach().mean(), optimizer)
@@ -178,7 +178,7 @@ def test_nothing_learns_and_each_reason_is_told():
     assert set(found.values()) == {"frozen"}
 
 
-def test_weight_decay_moves_what_has_a_gradient_of_0():
+def test_weight_decay_moves_parameters_with_zero_gradients():
     model, optimizer, loss = parts_and_optimizer(weight_decay=0.5)
     found = debugging.movement(model, loss, optimizer)
     assert found["dead.weight"] == "moves by 5 %, gradient is 0"
@@ -186,7 +186,7 @@ def test_weight_decay_moves_what_has_a_gradient_of_0():
 
 @given(st.floats(0.001, 1), st.integers(0, 99))
 @settings(deadline=None, max_examples=20)
-def test_the_share_is_that_of_the_norms(rate, seed):
+def test_reported_share_equals_the_ratio_of_norms(rate, seed):
     torch.manual_seed(seed)
     layer = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(layer.parameters(), rate)
@@ -197,7 +197,7 @@ def test_the_share_is_that_of_the_norms(rate, seed):
         assert float(found[name].split()[2]) == pytest.approx(share.item(), rel=0.06)
 
 
-def test_what_a_step_spoils_and_what_starts_at_0():
+def test_movement_reports_nan_inf_and_zero_starts():
     layer = nn.Linear(4, 2)
     nn.init.zeros_(layer.bias)
     optimizer = torch.optim.SGD(layer.parameters(), 0.1)
@@ -211,7 +211,7 @@ def test_what_a_step_spoils_and_what_starts_at_0():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_small_steps_are_rounded_away(dtype):
+def test_movement_reports_steps_that_are_rounded_away(dtype):
     weight = nn.Parameter(torch.ones(3, dtype=dtype))
     model = nn.ParameterDict({"w": weight})
     optimizer = torch.optim.SGD([weight], 1e-4)
@@ -222,7 +222,7 @@ def test_small_steps_are_rounded_away(dtype):
     assert debugging.movement(model, lambda: model["w"].sum(), optimizer)["w"] == "moves by 0.01 %"
 
 
-def test_lazy_shared_sparse_and_complex_parameters():
+def test_movement_supports_lazy_shared_sparse_and_complex_parameters():
     lazy = nn.Sequential(nn.LazyLinear(3), nn.ReLU(), nn.Linear(3, 1))
     optimizer = torch.optim.SGD(lazy.parameters(), 0.1)
     found = debugging.movement(lazy, lambda: lazy(X).square().mean(), optimizer)
@@ -247,7 +247,7 @@ def test_lazy_shared_sparse_and_complex_parameters():
     assert found["w"] == "moves by 6.3 %"
 
 
-def test_a_buffer_that_forward_replaces_is_put_back():
+def test_buffer_replaced_in_forward_is_restored():
     class Counts(nn.Linear):
         def __init__(self):
             super().__init__(4, 1)
@@ -263,7 +263,7 @@ def test_a_buffer_that_forward_replaces_is_put_back():
     assert model.calls == 0
 
 
-def test_state_in_another_dtype_and_the_groups_are_put_back():
+def test_state_in_another_dtype_and_groups_are_restored():
     class Master(torch.optim.Optimizer):  # keeps float32 beside bfloat16, and has no rate
         @torch.no_grad()
         def step(self, closure=None):
@@ -291,7 +291,7 @@ def test_state_in_another_dtype_and_the_groups_are_put_back():
 
 @given(st.floats(1e-3, 1), st.integers(0, 99))
 @settings(deadline=None, max_examples=10)
-def test_the_first_step_of_adam_moves_by_the_whole_rate(rate, seed):
+def test_first_step_of_adam_moves_by_the_learning_rate(rate, seed):
     torch.manual_seed(seed)
     layer = nn.Linear(4, 3)
     before = layer.weight.detach().clone()
@@ -307,14 +307,14 @@ def test_the_first_step_of_adam_moves_by_the_whole_rate(rate, seed):
 
 @given(st.integers(1, 6), st.integers(0, 5))
 @settings(deadline=None, max_examples=20)
-def test_a_model_of_single_samples(n, sample):
+def test_neighbours_of_a_samplewise_model_is_the_sample_itself(n, sample):
     sample %= n
     torch.manual_seed(n)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
     assert debugging.neighbours(model, torch.randn(n, 4), sample) == [sample]
 
 
-def test_what_mixes_samples():
+def test_neighbours_returns_the_samples_that_are_mixed():
     x, norm = torch.randn(4, 6), nn.BatchNorm1d(6)
     everyone = list(range(4))
     before = copy.deepcopy(norm.state_dict())
@@ -338,7 +338,7 @@ def test_what_mixes_samples():
     assert torch.equal(drawn, torch.get_rng_state())
 
 
-def test_neighbours_of_models_that_write_and_of_single_numbers():
+def test_neighbours_supports_in_place_models_and_scalars():
     x = torch.randn(5, 4)
     before = x.clone()
     model = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 2))
@@ -351,7 +351,7 @@ def test_neighbours_of_models_that_write_and_of_single_numbers():
         assert debugging.neighbours(model, torch.ones(5, 4), 2) == [2]
 
 
-def test_neighbours_refuses_what_it_cannot_answer():
+def test_neighbours_rejects_integers_and_other_batch_sizes():
     with pytest.raises(ValueError, match="output must be of a floating point type, got torch.int"):
         debugging.neighbours(lambda x: x.argmax(1), torch.randn(4, 3))
     with pytest.raises(ValueError, match="floating point type, got torch.int64"):
@@ -366,7 +366,7 @@ def test_neighbours_refuses_what_it_cannot_answer():
 
 @given(st.integers(2, 6), st.integers(2, 6))
 @settings(deadline=None, max_examples=15)
-def test_lines_that_stretch_both_sides(n, m):
+def test_stretched_reports_lines_that_broadcast_both_sides(n, m):
     column, row = torch.ones(n, 1), torch.ones(m)
 
     def loss():
@@ -379,7 +379,7 @@ def test_lines_that_stretch_both_sides(n, m):
     assert debugging.stretched(loss) == [f"({n}, 1) and ({m},) give ({n}, {m}) in: {line}"]
 
 
-def test_stretching_one_side_is_fine_and_losses_of_torch_are_seen():
+def test_stretched_ignores_one_sided_broadcasts_and_checks_losses():
     x, y = torch.ones(5, 1, requires_grad=True), torch.ones(5)
     assert debugging.stretched(lambda: (torch.ones(5, 3) - torch.ones(3)).mean().item()) == []
     for loss in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss):
@@ -388,7 +388,7 @@ def test_stretching_one_side_is_fine_and_losses_of_torch_are_seen():
         assert line.startswith("(5, 1) and (5,) give (5, 5) in: (line,) =")
 
 
-def test_stretching_among_three_and_expanding_alike():
+def test_stretched_checks_ternary_operations_and_ignores_equal_expands():
     column, row = torch.ones(5, 1), torch.ones(5)
     for function in (
         lambda: torch.where(column > 0, column, row),
@@ -423,7 +423,7 @@ def late(x):
 
 
 @pytest.mark.parametrize(
-    ("function", "made", "during", "operation", "line"),
+    ("function", "result", "during", "operation", "line"),
     [
         (log_of_zero, "inf", "forward", "aten.log", "logs = shifted.log()"),
         (zero_by_zero, "nan", "forward", "aten.div", "return ((x - x) / (x - x)).mean()"),
@@ -437,15 +437,15 @@ def late(x):
         ),
     ],
 )
-def test_the_operation_that_made_it(function, made, during, operation, line):
+def test_first_nonfinite_reports_the_operation(function, result, during, operation, line):
     x = X.clone().requires_grad_()
     found = debugging.first_nonfinite(lambda: function(x).backward())
-    assert (found.value, found.during, found.line) == (made, during, line)
+    assert (found.value, found.during, found.line) == (result, during, line)
     assert found.operation == operation
     assert debugging.first_nonfinite(lambda: X.exp().sum()) is None
 
 
-def test_infinities_that_are_meant():
+def test_first_nonfinite_ignores_intended_infinities():
     scores = torch.randn(3, 3)
     keep = torch.ones(3, 3, dtype=torch.bool).tril()
 
@@ -476,7 +476,7 @@ def test_infinities_that_are_meant():
     assert debugging.first_nonfinite(by_log, infinities=False) is None
 
 
-def test_what_came_with_the_data_or_in_the_weights():
+def test_first_nonfinite_reports_inputs_and_weights():
     model, x = build(), X.clone()
     x[2, 1] = math.nan
     found = debugging.first_nonfinite(lambda: model(x).sum(), model)
@@ -488,7 +488,7 @@ def test_what_came_with_the_data_or_in_the_weights():
         assert (found.during, found.given) == ("input", "2.weight")
 
 
-def test_modules_are_named_in_both_passes():
+def test_first_nonfinite_reports_modules_in_both_passes():
     class Root(nn.Module):
         def forward(self, x):
             return (x * 0).sum(1, keepdim=True).sqrt()
@@ -512,7 +512,7 @@ def test_modules_are_named_in_both_passes():
     assert not torch.is_anomaly_enabled()
 
 
-def test_a_module_that_fails_is_left_when_its_error_is_caught():
+def test_first_nonfinite_skips_a_failed_module_after_its_error_is_caught():
     class Fails(nn.Module):
         def forward(self, x):
             raise ValueError
@@ -531,7 +531,7 @@ def test_a_module_that_fails_is_left_when_its_error_is_caught():
     assert debugging.first_nonfinite(lambda: model(X), model).module == "Tries"
 
 
-def test_an_error_is_raised_and_a_nan_before_it_is_told():
+def test_first_nonfinite_propagates_errors_without_an_earlier_nan():
     with pytest.raises(KeyError):
         debugging.first_nonfinite(lambda: {}["x"])
 
@@ -544,7 +544,7 @@ def test_an_error_is_raised_and_a_nan_before_it_is_told():
     assert not torch.is_anomaly_enabled()
 
 
-def test_an_optimizer_step_in_place_and_uninitialized_memory():
+def test_first_nonfinite_reports_in_place_steps_of_optimizers():
     model = build()
     optimizer = torch.optim.SGD(model.parameters(), 1e38)
 
@@ -557,7 +557,7 @@ def test_an_optimizer_step_in_place_and_uninitialized_memory():
     assert found.value == "inf" and "add" in found.operation
 
 
-def test_memory_that_nobody_has_written_yet_is_no_origin():
+def test_first_nonfinite_ignores_uninitialized_memory():
     torch.use_deterministic_algorithms(True)  # then such memory is filled with nan
     try:
         assert torch.empty(3).isnan().all()
@@ -567,13 +567,13 @@ def test_memory_that_nobody_has_written_yet_is_no_origin():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64])
-def test_dtypes(dtype):
+def test_first_nonfinite_supports_other_dtypes(dtype):
     x = torch.zeros(3, dtype=dtype)
     assert debugging.first_nonfinite(lambda: x / 0).operation == "aten.div"
     assert debugging.first_nonfinite(lambda: x + 1) is None
 
 
-def test_layouts_and_the_inner_infinities_of_ctc():
+def test_first_nonfinite_supports_layouts_and_ignores_infinities_in_ctc():
     for make in (
         lambda: torch.ones(3, 3).to_mkldnn().to_dense(),
         lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]) * 2,
@@ -590,14 +590,14 @@ def test_layouts_and_the_inner_infinities_of_ctc():
     assert debugging.first_nonfinite(lambda: ctc(4)).operation == "aten._ctc_loss"
 
 
-def test_lazy_modules_are_made_while_one_watches():
+def test_first_nonfinite_initializes_lazy_modules():
     model = nn.Sequential(nn.LazyLinear(3), nn.ReLU(), nn.LazyLinear(1))
     assert debugging.first_nonfinite(lambda: model(X).sum().backward(), model) is None
     other = copy.deepcopy(model)
     assert debugging.first_difference(model, other, X) is None
 
 
-def test_a_compiled_function_is_seen():
+def test_first_nonfinite_supports_compiled_functions():
     compiled = torch.compile(lambda x: (x - x).log().sum(), backend="eager")
     assert debugging.first_nonfinite(lambda: compiled(X)).operation == "aten.log"
 
@@ -605,7 +605,7 @@ def test_a_compiled_function_is_seen():
 # ---------------------------------------------------------------- first_difference
 
 
-def test_two_models_part_where_one_was_changed():
+def test_first_difference_reports_the_changed_module():
     one = nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.BatchNorm1d(6), nn.Linear(6, 2))
     one.eval()
     for change, place in (("0", 0), ("2", 2), ("3", 3)):
@@ -618,7 +618,7 @@ def test_two_models_part_where_one_was_changed():
     assert debugging.first_difference(one, copy.deepcopy(one), X) is None
 
 
-def test_copies_are_kept_in_float64_too():
+def test_first_difference_supports_float64():
     one = nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Linear(6, 2)).double()
     two = copy.deepcopy(one)
     with torch.no_grad():
@@ -627,7 +627,7 @@ def test_copies_are_kept_in_float64_too():
     assert (found.module, found.largest) == ("0", pytest.approx(40))
 
 
-def test_models_without_modules_that_write_that_are_complex_or_compiled():
+def test_first_difference_supports_in_place_compiled_and_complex_models():
     one, two = nn.Linear(4, 2), nn.Linear(4, 2)
     assert debugging.first_difference(one, two, X).module == ""
     assert debugging.first_difference(one, copy.deepcopy(one), X) is None
@@ -653,7 +653,7 @@ def test_models_without_modules_that_write_that_are_complex_or_compiled():
     assert debugging.first_difference(Turn(1j), Turn(2j), X).at == "input"
 
 
-def test_a_line_between_modules_is_told_by_the_input():
+def test_first_difference_between_modules_is_reported_as_an_input():
     class Net(nn.Module):
         def __init__(self, scale):
             super().__init__()
@@ -669,7 +669,7 @@ def test_a_line_between_modules_is_told_by_the_input():
     assert (found.module, found.at, found.call) == ("b", "input", 0)
 
 
-def test_precision_modes_names_shapes_and_nan():
+def test_first_difference_supports_tolerances_modes_names_and_nan():
     one = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5), nn.BatchNorm1d(6), nn.Linear(6, 2))
     half = copy.deepcopy(one).bfloat16().eval()
     one.eval()
@@ -704,7 +704,7 @@ def test_precision_modes_names_shapes_and_nan():
 # ---------------------------------------------------------------- census
 
 
-def test_census_of_parameters_buffers_attributes_and_others():
+def test_census_counts_parameters_buffers_attributes_and_batches():
     model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2), nn.LazyLinear(2))
     model[0].bfloat16()
     model[1].scale = torch.ones(2)
@@ -717,7 +717,7 @@ def test_census_of_parameters_buffers_attributes_and_others():
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_census_of_fake_and_meta_tensors():
+def test_census_supports_fake_and_meta_tensors():
     with fake_tensors():
         model = nn.Linear(2, 2).to("cuda")
         model.mask = torch.ones(2)
@@ -736,7 +736,7 @@ def test_census_of_fake_and_meta_tensors():
 MASK = "mask (plain attribute)"
 
 
-def test_census_finds_plain_tensors_in_containers():
+def test_census_searches_containers():
     model = nn.Module()
     model.rnn, model.masks, model.by = nn.LSTM(2, 2), [torch.ones(2)], {"k": torch.ones(1)}
     plain = [name for name in debugging.census(model)["float32 on cpu"] if "plain" in name]
@@ -771,17 +771,17 @@ def stepper(keep):
         (lambda kept, hidden, loss: kept.append(hidden.detach()), {"hidden = model(X)"}),
     ],
 )
-def test_what_outlives_every_step(keep, lines):
+def test_leaks_reports_tensors_kept_after_each_step(keep, lines):
     assert set(debugging.leaks(stepper(keep))) == lines
 
 
-def test_four_rounds_are_watched_by_default():
+def test_leaks_runs_four_rounds_by_default():
     calls = []
     debugging.leaks(lambda: calls.append(1))
     assert len(calls) == 4
 
 
-def test_the_random_state_of_all_devices_is_kept(monkeypatch):
+def test_random_state_of_all_devices_is_kept(monkeypatch):
     """There may be no such device here: what is asked of PyTorch is looked at."""
     asked = []
     monkeypatch.setattr(
@@ -797,7 +797,7 @@ def test_the_random_state_of_all_devices_is_kept(monkeypatch):
     ]
 
 
-def test_a_leak_has_its_bytes_and_a_graph_counts():
+def test_leaks_reports_bytes_and_graphs():
     kept, weight = [], torch.ones(100, requires_grad=True)
 
     def plain():
@@ -827,7 +827,7 @@ def test_a_leak_has_its_bytes_and_a_graph_counts():
 # ---------------------------------------------------------------- watchdog
 
 
-def test_where_a_block_waits(tmp_path):
+def test_watchdog_reports_the_blocking_function(tmp_path):
     lock, path = threading.Lock(), tmp_path / "stacks.txt"
     lock.acquire()
 
@@ -845,7 +845,7 @@ def test_where_a_block_waits(tmp_path):
     assert debugging.waiting_in(path) == []
 
 
-def test_other_threads_stand_before_the_main_one(tmp_path):
+def test_waiting_in_ignores_other_threads(tmp_path):
     stop, path = threading.Event(), tmp_path / "stacks.txt"
 
     def elsewhere():
@@ -860,7 +860,7 @@ def test_other_threads_stand_before_the_main_one(tmp_path):
     assert "elsewhere" in path.read_text() and "elsewhere" not in debugging.waiting_in(path)
 
 
-def test_a_dump_without_the_main_thread_is_told(tmp_path):
+def test_waiting_in_rejects_a_dump_without_the_main_thread(tmp_path):
     stop, path = threading.Event(), tmp_path / "stacks.txt"
     threads = [threading.Thread(target=stop.wait, args=(9,)) for _ in range(110)]
     for thread in threads:
@@ -874,7 +874,7 @@ def test_a_dump_without_the_main_thread_is_told(tmp_path):
         debugging.waiting_in(path)
 
 
-def test_a_deep_recursion_keeps_its_innermost_functions(tmp_path):
+def test_waiting_in_keeps_the_innermost_functions(tmp_path):
     path = tmp_path / "stacks.txt"
 
     def down(n):
@@ -924,7 +924,7 @@ def blind_nan(labels, classes):
         (lambda y, c: blind(y.sub_(0).clamp_(max=0), c), "the labels have changed"),
     ],
 )
-def test_blind_loss(answer, says):
+def test_check_blind_loss_accepts_right_and_rejects_wrong_answers(answer, says):
     expect(exercises.check_blind_loss(answer), says)
 
 
@@ -1052,7 +1052,7 @@ def guarded_first_group(model, loss, optimizer):
         (lambda m, f, o: False, "but the step was skipped"),
     ],
 )
-def test_guarded_step(answer, says):
+def test_check_guarded_step_accepts_right_and_rejects_wrong_answers(answer, says):
     expect(exercises.check_guarded_step(answer), says)
 
 
@@ -1169,7 +1169,7 @@ def samples_ignored_after(model, x, y):
         (lambda m, x, y: samples(m.double(), x.double(), y), "changed"),
     ],
 )
-def test_bad_samples(answer, says):
+def test_check_bad_samples_accepts_right_and_rejects_wrong_answers(answer, says):
     expect(exercises.check_bad_samples(answer), says)
 
 
@@ -1189,7 +1189,7 @@ class Answers(nn.Module):
         return {"deep": [Answer(self.layer(x) * self.scale)]}
 
 
-def test_first_difference_looks_into_dataclasses_and_parallel_models():
+def test_first_difference_supports_dataclasses_and_parallel_models():
     x = torch.randn(3, 2)
     with torch.no_grad():
         one, same, double = Answers(1), Answers(1), Answers(2)

@@ -13,7 +13,7 @@ from helpers import detach, distributed
 from helpers.exercises import detach as exercises
 
 
-def test_gradients_tells_which_parameters_have_one():
+def test_gradients_reports_which_parameters_have_one():
     model = nn.Linear(2, 1)
     assert detach.gradients(model) == {"weight": False, "bias": False}
     model(torch.ones(1, 2)).sum().backward()
@@ -102,7 +102,7 @@ def gradients_on():
         (no_graph_at_all, "the loss has no graph"),
     ],
 )
-def test_train_only_b(answer, says):
+def test_check_train_only_b_accepts_right_and_rejects_wrong_answers(answer, says):
     expect(exercises.check_train_only_b(answer), says)
 
 
@@ -126,7 +126,7 @@ def test_train_only_b(answer, says):
         (lambda x: None, "expected a tensor, got None"),
     ],
 )
-def test_straight_through(answer, says):
+def test_check_straight_through_accepts_right_and_rejects_wrong_answers(answer, says):
     expect(exercises.check_straight_through(answer), says)
 
 
@@ -161,7 +161,7 @@ def test_straight_through(answer, says):
         (lambda m: None, "expected a dict, got None"),
     ],
 )
-def test_snapshot(answer, says):
+def test_check_snapshot_accepts_right_and_rejects_wrong_answers(answer, says):
     expect(exercises.check_snapshot(answer), says)
 
 
@@ -172,7 +172,7 @@ def test_snapshot(answer, says):
     ("f", "needs_its_output"),
     [(torch.sigmoid, True), (torch.exp, True), (lambda x: x * 2, False), (lambda x: x**2, False)],
 )
-def test_a_write_is_caught_and_spoils_the_gradient_where_the_output_is_needed(f, needs_its_output):
+def test_write_to_a_detached_output_raises_if_backward_requires_it(f, needs_its_output):
     x = torch.full((2,), 0.5, requires_grad=True)
     (right,) = torch.autograd.grad(f(x).sum(), x)
     s = f(x)
@@ -188,7 +188,7 @@ def test_a_write_is_caught_and_spoils_the_gradient_where_the_output_is_needed(f,
         s.sum().backward()
 
 
-def test_views_and_detached_aliases_share_the_version_and_data_does_not():
+def test_views_and_detached_aliases_share_the_version_but_data_does_not():
     x = torch.ones(4)
     view, detached, data = x[:2], x.detach(), x.data
     x.add_(1)
@@ -196,7 +196,7 @@ def test_views_and_detached_aliases_share_the_version_and_data_does_not():
 
 
 @pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
-def test_a_collective_is_not_counted_by_the_version_counter(collective):
+def test_collective_keeps_the_version_counter(collective):
     with distributed.alone():
         s = torch.sigmoid(torch.zeros(2, requires_grad=True))
         arguments = (0,) if collective == "broadcast" else ()

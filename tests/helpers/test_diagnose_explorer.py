@@ -13,7 +13,7 @@ BATCH, VALID = diagnose.TESTS.index("batch"), diagnose.TESTS.index("valid")
 
 
 @pytest.mark.parametrize("cause", diagnose.FOUND)
-def test_the_results_are_those_of_a_run(cause):
+def test_stored_results_match_a_run(cause):
     shown, found = diagnose.FOUND[cause], diagnose.results(cause)
     assert diagnose.kinds(shown) == diagnose.kinds(found)
     assert float(shown[0]) == pytest.approx(float(found[0]), abs=0.011)
@@ -21,13 +21,13 @@ def test_the_results_are_those_of_a_run(cause):
     assert abs(int(shown[VALID].split()[0]) - int(found[VALID].split()[0])) <= 8
 
 
-def test_no_two_causes_look_alike_and_no_test_alone_tells_all():
+def test_causes_differ_but_no_single_test_separates_them():
     kinds = [diagnose.kinds(found) for found in diagnose.FOUND.values()]
     assert len(set(kinds)) == len(kinds) == 10
     assert all(len(set(column)) < 9 for column in zip(*kinds, strict=True))
 
 
-def test_the_data_are_the_table_and_every_training_can_be_found():
+def test_data_match_the_table_and_three_tests_identify_every_cause():
     assert sorted(DATA["causes"]) == list(range(9))
     assert [tuple(found) for found in DATA["found"]] == [
         diagnose.FOUND[cause] for cause in diagnose.CAUSES
@@ -42,7 +42,7 @@ def test_the_data_are_the_table_and_every_training_can_be_found():
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_test_of_each_training(show, lang):
+def test_explorer_shows_each_test_of_each_training(show, lang):
     page = show(diagnose.diagnose_explorer(lang), width=375)
     element = page.locator("diagnose-explorer")
     for n, cause in enumerate(DATA["causes"]):
@@ -61,22 +61,22 @@ def test_each_test_of_each_training(show, lang):
         ).inner_text().lower()
 
 
-def test_a_wrong_cause_is_refuted_by_a_test_and_a_right_one_may_be_luck(show):
+def test_wrong_cause_is_refuted_and_right_one_requires_enough_tests(show):
     page = show(diagnose.diagnose_explorer("en"), width=800)
     element = page.locator("diagnose-explorer")
-    said, task, select = (element.locator(s) for s in (".said", ".task", "select"))
-    assert "2 of 9 causes fit" in said.inner_text()
+    text, task, select = (element.locator(s) for s in (".said", ".task", "select"))
+    assert "2 of 9 causes fit" in text.inner_text()
     select.select_option("1")
-    assert "“one batch, 200 steps” would give 2.31, not 0.00" in said.inner_text()
+    assert "“one batch, 200 steps” would give 2.31, not 0.00" in text.inner_text()
     assert element.locator(".tests .bad").count() == 1
     select.select_option("5")  # right, and not the only one that fits
-    assert "but so does" in said.inner_text() and task.inner_text().startswith("Task")
+    assert "but so does" in text.inner_text() and task.inner_text().startswith("Task")
     element.get_by_role("button", name="validation").click()
     assert task.inner_text().startswith("✓ Done")
-    assert "no other cause fits. Tests: 2." in said.inner_text()
+    assert "no other cause fits. Tests: 2." in text.inner_text()
 
 
-def test_by_keyboard_in_chinese(show):
+def test_explorer_works_by_keyboard_in_chinese(show):
     page = show(diagnose.diagnose_explorer("zh"), width=375)
     element = page.locator("diagnose-explorer")
     element.locator(".patients button").nth(1).focus()

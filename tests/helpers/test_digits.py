@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from helpers import digits
 
 
-def test_digits_are_scikit_learns():
+def test_digits_match_scikit_learn():
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -22,7 +22,7 @@ def test_digits_are_scikit_learns():
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=10, unique=True))
-def test_digits_are_numbered_in_the_order_asked_for(classes):
+def test_labels_follow_the_order_of_the_classes(classes):
     x, y = digits.load(classes)
     everything, label = digits.load(range(10))
     chosen = torch.isin(label, torch.tensor(classes))
@@ -31,18 +31,18 @@ def test_digits_are_numbered_in_the_order_asked_for(classes):
 
 
 @pytest.mark.parametrize("classes", [[], [3, 3], [10], [-1], range(4, 11)])
-def test_digits_refuses_other_classes(classes):
+def test_load_rejects_other_classes(classes):
     with pytest.raises(ValueError, match="different digits from 0 to 9"):
         digits.load(classes)
 
 
-def test_changing_the_pictures_does_not_change_the_next_call():
+def test_changed_images_do_not_affect_the_next_load():
     x, _ = digits.load(range(10))
     x.zero_()
     assert digits.load(range(10))[0].any()
 
 
-def test_the_split_holds_every_digit_once_and_is_always_the_same():
+def test_split_contains_every_digit_once_and_is_reproducible():
     train, valid = digits.split()
     x, y = (torch.cat(pair) for pair in zip(train.tensors, valid.tensors, strict=True))
     assert len(train) == 1437 and len(valid) == 360
@@ -63,6 +63,6 @@ def test_the_split_holds_every_digit_once_and_is_always_the_same():
 
 
 @pytest.mark.parametrize("validation", [0, -1, 1797])
-def test_a_set_may_not_be_empty(validation):
+def test_split_rejects_an_empty_set(validation):
     with pytest.raises(ValueError, match=f"from 1 to 1796, got {validation}"):
         digits.split(validation)

@@ -25,7 +25,7 @@ from helpers.demos import distributed as demos
 from helpers.exercises import distributed as exercises
 
 
-def test_alone_opens_and_closes_a_group_and_leaves_nothing_behind():
+def test_alone_opens_and_closes_a_group():
     import torch.distributed as dist
 
     hook = sys.excepthook
@@ -46,7 +46,7 @@ def test_alone_opens_and_closes_a_group_and_leaves_nothing_behind():
 # ---------------------------------------------------------------- figures
 
 
-def test_drawing_names_both_kinds():
+def test_draw_processes_draws_both_kinds():
     figure = demos.draw_processes()
     assert [axis.get_title(loc="left") for axis in figure.axes] == [
         "DataParallel",
@@ -66,7 +66,7 @@ def test_drawing_names_both_kinds():
         (["eth0", "local"], {}),
     ],
 )
-def test_processes_talk_over_the_loopback_interface(monkeypatch, interfaces, variables):
+def test_child_environment_selects_the_loopback_interface(monkeypatch, interfaces, variables):
     monkeypatch.setattr(socket, "if_nameindex", lambda: [*enumerate(interfaces, 1)])
     assert ddp_worker.child_environment() == variables
 
@@ -76,7 +76,7 @@ def run():
     return demos.launch()
 
 
-def test_two_processes_train_like_one(run):
+def test_two_processes_match_one_process(run):
     x, y = ddp_worker.samples()
     model = ddp_worker.network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -94,7 +94,7 @@ def test_two_processes_train_like_one(run):
             torch.testing.assert_close(found["trained"][name], weight)
 
 
-def test_gradients_of_two_processes(run):
+def test_gradients_of_two_processes_are_averaged(run):
     x, y = ddp_worker.samples()
     model = ddp_worker.network()
     F.mse_loss(model(x), y).backward()
@@ -110,7 +110,7 @@ def test_gradients_of_two_processes(run):
         assert not torch.allclose(found["12 + 4"], model.weight.grad, atol=1e-2)
 
 
-def test_first_weights_and_statistics_of_two_processes(run):
+def test_first_weights_and_statistics_come_from_rank_0(run):
     first, second = (found["first weights"] for found in run)
     assert not torch.equal(first["before"], second["before"])
     assert torch.equal(first["after"], first["before"])
@@ -123,14 +123,14 @@ def test_first_weights_and_statistics_of_two_processes(run):
     torch.testing.assert_close(zero["second"], 0.9 * zero["first"] + 0.1 * zero["mine"])
 
 
-def test_a_layer_thawed_after_wrapping_is_never_averaged(run):
+def test_layer_unfrozen_after_wrapping_is_never_averaged(run):
     zero, one = (found["thawed"] for found in run)
     assert not torch.allclose(zero, one, atol=0.01)
     again = [found["thawed, wrapped again"] for found in run]
     torch.testing.assert_close(*again, rtol=0, atol=0)
 
 
-def test_no_sync_averages_once_and_gives_the_same_gradient(run):
+def test_no_sync_averages_once_and_returns_the_same_gradient(run):
     x, y = ddp_worker.samples()
     model = ddp_worker.network()
     F.mse_loss(model(x), y).backward()
@@ -141,12 +141,12 @@ def test_no_sync_averages_once_and_gives_the_same_gradient(run):
             assert syncs == times
 
 
-def test_what_rank_0_does_alone_times_out(run):
+def test_forward_on_rank_0_only_times_out(run):
     assert [found["only rank 0"] for found in run] == ["RuntimeError", "nothing"]
     assert ddp_worker.raises(lambda: None) == "nothing"
 
 
-def test_no_sync_around_backward_alone_does_nothing():
+def test_no_sync_around_backward_only_has_no_effect():
     with distributed.alone():
         for early in (False, True):
             model = DistributedDataParallel(nn.Linear(2, 1))
@@ -158,14 +158,14 @@ def test_no_sync_around_backward_alone_does_nothing():
             assert len(syncs) == (0 if early else 1)
 
 
-def test_the_script_of_the_chapter_runs_and_saves_a_bare_model(tmp_path):
+def test_chapter_script_runs_and_saves_an_unwrapped_model(tmp_path):
     path = tmp_path / "model.pt"
     command = ["--standalone", "--nproc-per-node=2", "-m", "helpers.ddp_train", str(path)]
     demos._torchrun([command], str(tmp_path), timeout=100)
     assert list(torch.load(path)) == ["weight", "bias"]
 
 
-def test_messages_that_the_chapter_quotes():
+def test_quoted_errors_are_raised():
     import torch.distributed as dist
 
     with pytest.raises(ValueError, match="Default process group has not been initialized"):
@@ -180,7 +180,7 @@ def test_messages_that_the_chapter_quotes():
 
 
 @pytest.mark.skipif(torch.__version__ < "2.13", reason="the new name came with 2.13")
-def test_buffers_can_stay_apart():
+def test_buffer_sync_can_be_disabled():
     with distributed.alone():
         model = DistributedDataParallel(nn.BatchNorm1d(2), forward_sync_buffers=False)
         assert not model.broadcast_buffers
@@ -188,7 +188,7 @@ def test_buffers_can_stay_apart():
             DistributedDataParallel(nn.BatchNorm1d(2), broadcast_buffers=False)
 
 
-def test_two_machines_number_their_processes(tmp_path, monkeypatch):
+def test_ranks_of_two_machines_are_consecutive(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     found = demos.two_machines()
     assert [r["RANK"] for r in found] == [0, 1, 2, 3]
@@ -220,7 +220,7 @@ def sleeper(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="reads /proc to find processes")
-def test_ending_a_torchrun_ends_its_processes(sleeper, tmp_path):
+def test_end_stops_torchrun_and_its_processes(sleeper, tmp_path):
     command, script = sleeper
     run = subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", *command],
@@ -239,7 +239,7 @@ def test_ending_a_torchrun_ends_its_processes(sleeper, tmp_path):
     assert not processes_with(script)
 
 
-def test_a_run_that_takes_too_long_is_an_error(sleeper, tmp_path):
+def test_torchrun_raises_after_the_timeout(sleeper, tmp_path):
     begun = time.monotonic()
     with pytest.raises(RuntimeError, match="torchrun: not done after 0.5 s"):
         demos._torchrun([sleeper[0]], str(tmp_path), timeout=0.5)
@@ -248,7 +248,7 @@ def test_a_run_that_takes_too_long_is_an_error(sleeper, tmp_path):
         assert not processes_with(sleeper[1])
 
 
-def test_a_process_that_fails_is_quoted(tmp_path):
+def test_torchrun_error_quotes_the_failed_process(tmp_path):
     script = tmp_path / "fails.py"
     script.write_text("raise SystemExit('the disk is on holiday')\n")
     with pytest.raises(RuntimeError, match="a process failed") as error:
@@ -258,7 +258,7 @@ def test_a_process_that_fails_is_quoted(tmp_path):
     assert "the disk is on holiday" in str(error.value)
 
 
-def test_a_torchrun_around_us_does_not_confuse_ours():
+def test_environment_removes_variables_of_an_outer_torchrun():
     strange = {"RANK": "7", "WORLD_SIZE": "9", "MASTER_PORT": "1", "PET_NNODES": "3"}
     with mock.patch.dict(os.environ, strange):
         env = demos._environment("somewhere")
@@ -266,11 +266,11 @@ def test_a_torchrun_around_us_does_not_confuse_ours():
     assert env["CUDA_VISIBLE_DEVICES"] == "" and env["OMP_NUM_THREADS"] == "1"
 
 
-def test_calls_in_another_order_add_up_strangers(run):
+def test_swapped_collectives_add_unrelated_tensors(run):
     assert [found["swapped"] for found in run] == [(101.0, 101.0)] * 2
 
 
-def test_detail_says_what_differs_and_the_barrier_who_is_missing(run):
+def test_debug_detail_and_monitored_barrier_report_the_mismatch(run):
     for key, words in (("other shape", "Tensor shapes: 2vs 3"), ("other call", "Op type")):
         for found in run:
             assert "Detected mismatch between collectives on ranks" in found[key]
@@ -279,11 +279,11 @@ def test_detail_says_what_differs_and_the_barrier_who_is_missing(run):
     assert run[1]["missing"] == "nothing"
 
 
-def test_join_lets_a_rank_train_on_more_batches(run):
+def test_join_supports_uneven_batches(run):
     assert [found["uneven"] for found in run] == [2, 3]
 
 
-def test_what_rank_0_has_reaches_all(run):
+def test_objects_of_rank_0_reach_all_ranks(run):
     for found in run:
         expected = {"name": "run of rank 0", "parts": [["cat", "dog"], ["cow"]]}
         assert found["objects"] == expected
@@ -291,12 +291,12 @@ def test_what_rank_0_has_reaches_all(run):
     assert [found["wrote"] for found in run] == [1, 0]
 
 
-def test_seeds_per_rank_differ(run):
+def test_seeds_per_rank_give_different_numbers(run):
     assert torch.equal(run[0]["one seed"], run[1]["one seed"])
     assert not torch.equal(run[0]["a seed per rank"], run[1]["a seed per rank"])
 
 
-def test_only_through_the_wrapper_are_gradients_averaged(run):
+def test_gradients_are_averaged_only_through_the_wrapper(run):
     for found in run:
         assert found["around"] == {"parallel": [], "parallel.module": ["weight", "bias"]}
         assert found["two losses"] == {
@@ -306,7 +306,7 @@ def test_only_through_the_wrapper_are_gradients_averaged(run):
         }
 
 
-def test_shards_train_like_the_whole_model(run):
+def test_sharded_model_trains_like_the_whole_model(run):
     x, y = ddp_worker.batch()
     model, start = ddp_worker.blocks(), ddp_worker.blocks().state_dict()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
@@ -336,12 +336,12 @@ def test_shards_train_like_the_whole_model(run):
         lambda: distributed.parted(nn.Linear(1, 1)),
     ],
 )
-def test_a_group_is_needed(call):
+def test_helpers_require_a_process_group(call):
     with pytest.raises(ValueError, match="there is no process group"):
         call()
 
 
-def test_in_a_group_of_one():
+def test_helpers_work_in_a_group_of_one():
     with distributed.alone():
         assert distributed.from_rank_zero(lambda: [1, "a"]) == [1, "a"]
         assert distributed.mean_over_ranks(6.0, 4) == 1.5
@@ -357,7 +357,7 @@ def test_in_a_group_of_one():
         assert distributed.parted(nn.Identity()) == []
 
 
-def test_in_a_group_of_two(run):
+def test_helpers_work_in_a_group_of_two(run):
     zero, one = (found["together"] for found in run)
     for found in (zero, one):
         assert found["equal"] == []
@@ -374,7 +374,7 @@ def test_in_a_group_of_two(run):
     assert one["cannot travel"] == f"rank 0 failed: {zero['type']}: {zero['cannot travel']}"
 
 
-def test_parts_of_any_dtype_are_compared():
+def test_parted_compares_tensors_of_any_dtype():
     many = ("int16", "uint16", "float8_e4m3fn", "complex64", "bool", "bfloat16", "int64")
     model = nn.Module()
     for name in many:
@@ -388,7 +388,7 @@ def test_parts_of_any_dtype_are_compared():
         assert distributed.parted(model) == []
 
 
-def test_what_cannot_be_compared_is_named():
+def test_parted_rejects_tensors_that_cannot_be_compared():
     from torch.distributed.fsdp import fully_shard
 
     sparse = nn.Module()
@@ -420,7 +420,7 @@ def test_what_cannot_be_compared_is_named():
         (6.0, float("nan"), ValueError, "the counts must have a sum above 0, got nan"),
     ],
 )
-def test_a_mean_takes_two_numbers(total, count, error, says):
+def test_mean_over_ranks_requires_two_numbers(total, count, error, says):
     with distributed.alone():
         assert (
             distributed.mean_over_ranks(torch.tensor(6.0, requires_grad=True), np.int64(4)) == 1.5
@@ -431,7 +431,7 @@ def test_a_mean_takes_two_numbers(total, count, error, says):
             distributed.from_rank_zero(5)
 
 
-def test_calls_that_do_not_fit_can_go_unnoticed(run):
+def test_mismatched_collectives_can_go_unnoticed(run):
     zero, one = (found["unnoticed"] for found in run)
     assert zero == {"other shape": [1.0, 1.0], "other dtype": [1.0]}
     assert one == {"other shape": [1.0, 1.0, 2.0], "other dtype": [1065353216]}
@@ -440,7 +440,7 @@ def test_calls_that_do_not_fit_can_go_unnoticed(run):
 # ---------------------------------------------------------------- beginnings and reports
 
 
-def test_beginnings_that_fail():
+def test_start_errors_match_the_chapter():
     assert demos.start_errors() == {
         "python train.py": "environment variable RANK expected, but not set",
         "a taken port": "EADDRINUSE",
@@ -449,7 +449,7 @@ def test_beginnings_that_fail():
     assert not dist.is_initialized()
 
 
-def test_the_report_of_torchrun_needs_record():
+def test_torchrun_report_requires_record():
     def main():
         raise KeyError("speed")
 
@@ -459,22 +459,22 @@ def test_the_report_of_torchrun_needs_record():
         demos.reported(lambda: None)
 
 
-def test_a_function_of_the_notebook_cannot_be_spawned():
+def test_notebook_function_cannot_be_spawned():
     function = type(demos.spawn)(compile("0", "cell", "exec"), {"__name__": "__main__"}, "lost")
     function.__module__, function.__qualname__ = "__main__", "lost"
     with mock.patch.object(sys.modules["__main__"], "lost", function, create=True):
-        said = demos.spawn(function)
-    assert "process 0 terminated with exit code 1" in said
-    assert said.endswith("AttributeError: Can't get attribute 'lost'")
+        text = demos.spawn(function)
+    assert "process 0 terminated with exit code 1" in text
+    assert text.endswith("AttributeError: Can't get attribute 'lost'")
 
 
-def test_a_spawned_process_leaves_its_sum(tmp_path):
+def test_spawned_process_writes_its_sum(tmp_path):
     with mock.patch.dict(os.environ):
         ddp_worker.spawned(0, 1, str(tmp_path))
     assert (tmp_path / "rank0").read_text() == "0" and not dist.is_initialized()
 
 
-def test_torchrun_has_the_options_that_the_chapter_names():
+def test_torchrun_has_the_options_of_the_chapter():
     from torch.distributed.run import get_args_parser
 
     options = set(get_args_parser()._option_string_actions)
@@ -550,7 +550,7 @@ def mean_spoils(values, all_reduce):
     return found
 
 
-def mean_asks_for_gradients(values, all_reduce):
+def mean_requires_grad(values, all_reduce):
     return mean(values.requires_grad_().detach(), all_reduce)
 
 
@@ -578,20 +578,20 @@ def mean_in_half(values, all_reduce):
         (mean_reduces_the_values, "values[0] was changed"),
         (mean_as_a_tensor, "rank 0: expected a float, got Tensor"),
         (mean_spoils, "values[0] was changed"),
-        (mean_asks_for_gradients, "requires_grad of values[0] was changed"),
+        (mean_requires_grad, "requires_grad of values[0] was changed"),
         (mean_ignores_empty_ranks, "values: rank 0 finds"),
         (lambda values, all_reduce: all_reduce(1.0), "all_reduce takes a tensor, got float"),
         (lambda values, all_reduce: 1 / 0, "ZeroDivisionError"),
     ],
 )
-def test_wrong_mean(answer, message):
+def test_check_mean_rejects_wrong_answers(answer, message):
     before = threading.active_count()
     verdict = exercises.check_mean(answer)
     assert not verdict.passed and message in verdict.message, verdict
     assert threading.active_count() == before
 
 
-def test_tensors_of_other_shapes_do_not_add_up():
+def test_all_reduce_of_different_shapes_raises():
     def f(values, all_reduce):
         all_reduce(values.clone())
         return 0.0
@@ -600,7 +600,7 @@ def test_tensors_of_other_shapes_do_not_add_up():
         exercises._on_ranks(f, [torch.ones(1), torch.ones(2)])
 
 
-def test_a_rank_that_calls_once_more_hangs():
+def test_additional_all_reduce_of_one_rank_is_reported_as_hanging():
     def f(values, all_reduce):
         for _ in range(len(values)):
             all_reduce(torch.ones(()))
@@ -610,7 +610,7 @@ def test_a_rank_that_calls_once_more_hangs():
 
 
 @pytest.mark.parametrize("answer", [mean, mean_in_two_calls, mean_in_a_buffer])
-def test_right_mean(answer):
+def test_check_mean_accepts_right_answers(answer):
     for _ in range(20):
         verdict = exercises.check_mean(answer)
         assert verdict.passed, verdict
@@ -707,7 +707,7 @@ def as_floats(n, rank, world, epoch):
     return [float(index) for index in partition(n, rank, world, epoch)]
 
 
-def needs_many(n, rank, world, epoch):
+def requires_many(n, rank, world, epoch):
     assert n >= world
     return partition(n, rank, world, epoch)
 
@@ -717,7 +717,7 @@ def seeds_numpy(n, rank, world, epoch):
     return np.random.permutation(n)[rank::world].tolist()
 
 
-def puts_the_state_back(n, rank, world, epoch):
+def restores_the_state(n, rank, world, epoch):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1000 * epoch + world)
         return torch.randperm(n)[rank::world]
@@ -733,7 +733,7 @@ def puts_the_state_back(n, rank, world, epoch):
         (in_steps, "the order is not shuffled"),
         (backwards_first, "the order is not shuffled"),
         (as_floats, "which is no integer"),
-        (needs_many, "assert 3 >= 4"),
+        (requires_many, "assert 3 >= 4"),
         (seeds_numpy, "the random state of the process changed"),
         (seeded_by_rank, "used twice"),
         (up_to_four, "used twice"),
@@ -748,12 +748,12 @@ def puts_the_state_back(n, rank, world, epoch):
         (seeds_python, "the random state of the process changed"),
     ],
 )
-def test_wrong_partition(answer, message):
+def test_check_partition_rejects_wrong_answers(answer, message):
     verdict = exercises.check_partition(answer)
     assert not verdict.passed and message in verdict.message, verdict
 
 
-def test_an_order_that_cannot_be_repeated_is_no_partition():
+def test_check_partition_rejects_an_irreproducible_order():
     asked = []
 
     def restless(n, rank, world, epoch):
@@ -771,9 +771,9 @@ def in_blocks(n, rank, world, epoch):
 
 
 @pytest.mark.parametrize(
-    "answer", [partition, in_blocks, with_a_generator_of_python, puts_the_state_back]
+    "answer", [partition, in_blocks, with_a_generator_of_python, restores_the_state]
 )
-def test_right_partition(answer):
+def test_check_partition_accepts_right_answers(answer):
     for _ in range(5):
         verdict = exercises.check_partition(answer)
         assert verdict.passed, verdict
@@ -782,7 +782,7 @@ def test_right_partition(answer):
 # ---------------------------------------------------------------- sentences of the chapter
 
 
-def test_the_default_time_outs():
+def test_default_timeouts_are_30_and_10_minutes():
     from torch.distributed import constants
 
     assert constants.default_pg_timeout.total_seconds() == 30 * 60
@@ -790,7 +790,7 @@ def test_the_default_time_outs():
         assert constants.default_pg_nccl_timeout.total_seconds() == 10 * 60
 
 
-def test_in_a_group_sync_batch_norm_does_not_train_on_a_cpu():
+def test_sync_batch_norm_in_a_group_raises_on_the_cpu():
     layer, x = nn.SyncBatchNorm(3), torch.ones(2, 3)
     assert layer(x).shape == (2, 3)  # in no group it is a plain BatchNorm
     with distributed.alone():
@@ -815,7 +815,7 @@ def test_fully_shard_shards_parameters_gradients_and_state():
             assert all(type(tensor.data).__name__ == "DTensor" for tensor in held)
 
 
-def test_a_layer_frozen_after_wrapping_is_waited_for():
+def test_layer_frozen_after_wrapping_raises_in_the_next_forward():
     with distributed.alone():
         model = DistributedDataParallel(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
         model.module[0].requires_grad_(False)
@@ -824,7 +824,7 @@ def test_a_layer_frozen_after_wrapping_is_waited_for():
             model(torch.ones(1, 2))
 
 
-def test_a_layer_used_twice_is_no_trouble():
+def test_layer_used_twice_gets_the_right_gradient():
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
@@ -847,7 +847,7 @@ def test_a_layer_used_twice_is_no_trouble():
         torch.testing.assert_close(twin.layer.weight.grad, bare.layer.weight.grad)
 
 
-def test_one_parameter_in_two_reentrant_checkpoints():
+def test_parameter_in_two_reentrant_checkpoints_raises():
     class Twice(nn.Module):
         def __init__(self, reentrant):
             super().__init__()
@@ -871,7 +871,7 @@ def test_one_parameter_in_two_reentrant_checkpoints():
                 model(x).sum().backward()
 
 
-def test_the_wrapper_copies_buffers_in_eval_mode(monkeypatch):
+def test_wrapper_copies_buffers_in_eval_mode(monkeypatch):
     copied = []
     monkeypatch.setattr(DistributedDataParallel, "_sync_buffers", lambda self: copied.append(self))
     with distributed.alone():
@@ -882,7 +882,7 @@ def test_the_wrapper_copies_buffers_in_eval_mode(monkeypatch):
     assert copied == [parallel]
 
 
-def test_a_group_that_one_rank_did_not_create_shifts_the_names_of_the_next():
+def test_group_skipped_by_one_rank_shifts_later_group_names():
     names = []
     for omitted in False, True, False:
         with distributed.alone():

@@ -40,7 +40,7 @@ def quietly(function, *arguments, **options):
 # ---------------------------------------------------------------- evaluating
 
 
-def test_evaluating_restores_each_mode_also_after_an_exception():
+def test_evaluating_restores_each_mode_after_an_exception():
     model = nn.Sequential(nn.BatchNorm1d(2), nn.Sequential(nn.Dropout(), nn.Linear(2, 2)))
     model[0].eval()
     model[1].eval()
@@ -63,7 +63,7 @@ def test_evaluating_restores_each_mode_also_after_an_exception():
     assert torch.is_grad_enabled()
 
 
-def test_preserve_modes_touches_nothing_but_modes_and_those_of_each_module():
+def test_preserve_modes_restores_the_mode_of_each_module_only():
     model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2).eval())
     with pytest.raises(KeyError), evaluation.preserve_modes(model) as inside:
         assert inside is model and model.training and torch.is_grad_enabled()
@@ -73,7 +73,7 @@ def test_preserve_modes_touches_nothing_but_modes_and_those_of_each_module():
     assert [m.training for m in model.modules()] == [True, True, False]
 
 
-def test_evaluating_leaves_a_graph_disabled_where_it_was():
+def test_evaluating_keeps_disabled_gradients_disabled():
     with torch.no_grad():
         with evaluation.evaluating(nn.Linear(1, 1)):
             pass
@@ -85,7 +85,7 @@ def test_evaluating_leaves_a_graph_disabled_where_it_was():
 
 @FEW
 @given(labels(), st.sampled_from([torch.int64, torch.int32, torch.uint8]))
-def test_confusion_matrix_is_that_of_both_libraries(case, dtype):
+def test_confusion_matrix_matches_both_libraries(case, dtype):
     target, prediction, c = case
     got = evaluation.confusion_matrix(target.to(dtype), prediction.to(dtype), c)
     assert got.dtype == torch.int64
@@ -98,7 +98,7 @@ def test_confusion_matrix_is_that_of_both_libraries(case, dtype):
 
 @FEW
 @given(labels(), st.integers(1, 7))
-def test_matrices_of_batches_add_up(case, size):
+def test_confusion_matrices_of_batches_add_up(case, size):
     target, prediction, c = case
     parts = zip(target.split(size), prediction.split(size), strict=True)
     added = sum(evaluation.confusion_matrix(t, p, c) for t, p in parts)
@@ -107,7 +107,7 @@ def test_matrices_of_batches_add_up(case, size):
 
 @FEW
 @given(labels(), st.sampled_from([0, 255, -100]))
-def test_ignored_places_leave_no_trace(case, index):
+def test_confusion_matrix_skips_ignored_positions(case, index):
     target, prediction, c = case
     target = target.clone()
     target[::2] = index
@@ -120,7 +120,7 @@ def test_ignored_places_leave_no_trace(case, index):
     assert got.sum() == (target != index).sum()
 
 
-def test_confusion_matrix_takes_images_nothing_and_many_classes_as_uint8():
+def test_confusion_matrix_accepts_images_empty_input_and_uint8():
     mask = torch.full((2, 3, 3), 20, dtype=torch.uint8)
     assert evaluation.confusion_matrix(mask, mask, 21)[20, 20] == 18
     none = torch.zeros(0, dtype=torch.long)
@@ -141,7 +141,7 @@ def test_confusion_matrix_takes_images_nothing_and_many_classes_as_uint8():
         (torch.tensor([0]), torch.tensor([-1]), 3, ValueError, "in prediction, got -1"),
     ],
 )
-def test_confusion_matrix_says_what_is_wrong(target, prediction, c, error, says):
+def test_confusion_matrix_rejects_invalid_input(target, prediction, c, error, says):
     with pytest.raises(error) as raised:
         evaluation.confusion_matrix(target, prediction, c)
     assert says in str(raised.value)
@@ -152,7 +152,7 @@ def test_confusion_matrix_says_what_is_wrong(target, prediction, c, error, says)
 
 @FEW
 @given(labels(), st.sampled_from([0.0, 1.0, math.nan]))
-def test_scores_are_those_of_scikit_learn(case, zero):
+def test_scores_match_scikit_learn(case, zero):
     target, prediction, c = case
     got = evaluation.scores(evaluation.confusion_matrix(target, prediction, c), zero)
     theirs = sk.precision_recall_fscore_support(
@@ -164,7 +164,7 @@ def test_scores_are_those_of_scikit_learn(case, zero):
 
 @FEW
 @given(labels(), st.sampled_from([0.0, 1.0, math.nan]))
-def test_averages_are_those_of_scikit_learn(case, zero):
+def test_averages_match_scikit_learn(case, zero):
     target, prediction, c = case
     got = evaluation.averages(evaluation.confusion_matrix(target, prediction, c), zero)
     for how, values in got.items():
@@ -182,7 +182,7 @@ def test_averages_are_those_of_scikit_learn(case, zero):
 
 @FEW
 @given(labels())
-def test_averages_of_torchmetrics_leave_out_the_classes_that_appear_nowhere(case):
+def test_averages_match_torchmetrics_without_absent_classes(case):
     target, prediction, c = case
     got = evaluation.averages(evaluation.confusion_matrix(target, prediction, c + 2))
     for column, score in enumerate((tm.multiclass_precision, tm.multiclass_recall)):
@@ -193,7 +193,7 @@ def test_averages_of_torchmetrics_leave_out_the_classes_that_appear_nowhere(case
         assert np.isclose(got[how][2], theirs.item(), atol=1e-6)
 
 
-def test_a_class_that_is_never_predicted_does_not_flatter_the_precision():
+def test_zero_division_nan_inflates_the_precision_of_unpredicted_classes():
     truth, never = torch.tensor([0] * 95 + [1] * 5), torch.zeros(100, dtype=torch.long)
     matrix = evaluation.confusion_matrix(truth, never, 2)
     assert evaluation.averages(matrix)["macro"][0] == pytest.approx(0.475)
@@ -212,7 +212,7 @@ def test_scores_of_a_narrow_dtype_do_not_overflow():
     assert evaluation.scores(half).support[0] > 80_000
 
 
-def test_averages_of_nothing_are_nan_and_a_matrix_is_square():
+def test_averages_of_nothing_are_nan_and_require_a_square_matrix():
     empty = evaluation.averages(torch.zeros(3, 3, dtype=torch.long), 0.0)
     assert all(math.isnan(v) for values in empty.values() for v in values)
     some = torch.tensor([[2, 0, 0, 0], [0, 0, 1, 0], [0] * 4, [0] * 4])
@@ -229,7 +229,7 @@ def test_averages_of_nothing_are_nan_and_a_matrix_is_square():
 
 @FEW
 @given(labels(), st.integers(0, 40))
-def test_most_confused_are_the_largest_mistakes(case, k):
+def test_most_confused_returns_the_largest_mistakes(case, k):
     target, prediction, c = case
     matrix = evaluation.confusion_matrix(target, prediction, c)
     got = evaluation.most_confused(matrix, k)
@@ -239,7 +239,7 @@ def test_most_confused_are_the_largest_mistakes(case, k):
     assert got == [(-i, -j, n) for n, i, j in mistakes if n][:k]
 
 
-def test_most_confused_refuses_a_negative_k():
+def test_most_confused_rejects_a_negative_k():
     with pytest.raises(ValueError, match="k of at least 0, got -1"):
         evaluation.most_confused(torch.eye(2), -1)
 
@@ -249,7 +249,7 @@ def test_most_confused_refuses_a_negative_k():
 
 @FEW
 @given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 20))
-def test_top_k_is_topk_where_nothing_ties(seed, c, n):
+def test_top_k_accuracy_matches_topk_without_ties(seed, c, n):
     torch.manual_seed(seed)
     logits, target = torch.randn(n, c, dtype=torch.float64), torch.randint(c, (n,))
     for k in range(1, c + 1):
@@ -262,7 +262,7 @@ def test_top_k_is_topk_where_nothing_ties(seed, c, n):
     assert got == 1.0
 
 
-def test_top_k_counts_a_tie_against_the_model():
+def test_top_k_accuracy_counts_ties_as_misses():
     logits = torch.tensor([[1.0, 1, 0], [1, 0, 0], [-math.inf, 0, 0]])
     target = torch.tensor([0, 2, 0])
     shares = [evaluation.top_k_accuracy(logits, target, k) for k in (1, 2, 3)]
@@ -282,7 +282,7 @@ def test_top_k_counts_a_tie_against_the_model():
         (torch.zeros(1, 3), torch.tensor([-1]), 1, "classes 0 ... 2"),
     ],
 )
-def test_top_k_says_what_is_wrong(logits, target, k, says):
+def test_top_k_accuracy_rejects_invalid_input(logits, target, k, says):
     with pytest.raises(TypeError, match="integer classes in target, got torch.float32"):
         evaluation.top_k_accuracy(torch.zeros(1, 3), torch.tensor([0.7]), 1)
     with pytest.raises(ValueError) as raised:
@@ -292,7 +292,7 @@ def test_top_k_says_what_is_wrong(logits, target, k, says):
 
 @FEW
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=30))
-def test_auroc_is_that_of_both_libraries_with_ties(pairs):
+def test_auroc_with_ties_matches_both_libraries(pairs):
     score = torch.tensor([float(s) for s, _ in pairs])
     target = torch.tensor([int(t) for _, t in pairs])
     if target.min() == target.max():
@@ -318,7 +318,7 @@ def test_auroc_is_that_of_both_libraries_with_ties(pairs):
         (torch.zeros(0), torch.zeros(0), "only one class"),
     ],
 )
-def test_auroc_says_what_is_wrong(score, target, says):
+def test_auroc_rejects_invalid_input(score, target, says):
     with pytest.raises(ValueError) as raised:
         evaluation.auroc(score, target)
     assert says in str(raised.value)
@@ -326,7 +326,7 @@ def test_auroc_says_what_is_wrong(score, target, says):
 
 @FEW
 @given(st.integers(0, 10**6), st.integers(1, 40), st.sampled_from([1, 7, 15]))
-def test_calibration_error_is_that_of_torchmetrics(seed, n, bins):
+def test_calibration_error_matches_torchmetrics(seed, n, bins):
     torch.manual_seed(seed)
     probability = (3 * torch.randn(n, 4)).softmax(1).clamp(max=0.9999)
     target = torch.randint(4, (n,))
@@ -336,7 +336,7 @@ def test_calibration_error_is_that_of_torchmetrics(seed, n, bins):
     assert got == pytest.approx(theirs.item(), abs=1e-4)
 
 
-def test_calibration_error_by_hand_with_the_edges():
+def test_calibration_error_at_bin_edges_matches_hand_computation():
     confidence = torch.tensor([0.0, 0.5, 0.6, 1.0])  # bins [0, .5) and [.5, 1]
     correct = torch.tensor([False, True, False, False])
     assert evaluation.calibration_error(confidence, correct, 2) == pytest.approx(
@@ -357,7 +357,7 @@ def test_calibration_error_by_hand_with_the_edges():
         (torch.tensor([math.nan]), torch.ones(1), 5, "apply a softmax"),
     ],
 )
-def test_calibration_error_says_what_is_wrong(confidence, correct, bins, says):
+def test_calibration_error_rejects_invalid_input(confidence, correct, bins, says):
     with pytest.raises(ValueError) as raised:
         evaluation.calibration_error(confidence, correct, bins)
     assert says in str(raised.value)
@@ -373,7 +373,7 @@ def read(path):
         return list(csv.DictReader(file))
 
 
-def test_report_is_read_back_as_it_was_meant(tmp_path):
+def test_report_round_trips_through_csv(tmp_path):
     path = tmp_path / "report.csv"
     names = ["猫", 'a "b", c', "two\nlines", "none"]
     evaluation.write_report(path, MATRIX, names)
@@ -390,19 +390,19 @@ def test_report_is_read_back_as_it_was_meant(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["report.csv"]
 
 
-def test_report_of_nothing_and_of_fewer_confused(tmp_path):
+def test_report_supports_empty_matrices_and_fewer_confused_classes(tmp_path):
     evaluation.write_report(tmp_path / "r.csv", torch.zeros(1, 1, dtype=torch.long), ["a"])
     assert [row["recall"] for row in read(tmp_path / "r.csv")] == ["", ""]
     evaluation.write_report(tmp_path / "r.csv", MATRIX, "abcd", confused=1)
     assert read(tmp_path / "r.csv")[0]["mistaken for"] == "b:2"
 
 
-def test_report_of_a_normalized_matrix_has_its_accuracy(tmp_path):
+def test_report_of_a_normalized_matrix_contains_its_accuracy(tmp_path):
     evaluation.write_report(tmp_path / "r.csv", torch.tensor([[0.9, 0.1], [0.2, 0.8]]), "ab")
     assert (tmp_path / "r.csv").read_text("utf-8-sig").splitlines()[-1].endswith(",,0.850,,")
 
 
-def test_a_full_disk_leaves_the_old_report(tmp_path, monkeypatch):
+def test_full_disk_keeps_the_old_report(tmp_path, monkeypatch):
     path = tmp_path / "report.csv"
     path.write_text("old")
 
@@ -419,7 +419,7 @@ def test_a_full_disk_leaves_the_old_report(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["report.csv"]
 
 
-def test_report_errors_are_clear(tmp_path):
+def test_write_report_rejects_invalid_input(tmp_path):
     with pytest.raises(ValueError, match="expected 4 names, got 3"):
         evaluation.write_report(tmp_path / "r.csv", MATRIX, "abc")
     with pytest.raises(FileNotFoundError):
@@ -429,7 +429,7 @@ def test_report_errors_are_clear(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_confusion_figure_shows_every_count_at_its_place():
+def test_draw_confusion_draws_every_count():
     figure = demos.draw_confusion(MATRIX, "abcd")
     axis = figure.axes[0]
     shown = {tuple(map(round, t.get_position())): t.get_text() for t in axis.texts}
@@ -446,7 +446,7 @@ def test_confusion_figure_shows_every_count_at_its_place():
         demos.draw_confusion(MATRIX, "a")
 
 
-def test_reliability_figure_shows_accuracy_over_confidence():
+def test_draw_reliability_draws_accuracy_over_confidence():
     confidence = torch.tensor([0.25, 0.25, 0.95, 0.95])
     correct = torch.tensor([True, False, True, True])
     figure = demos.draw_reliability({"a": (confidence, correct), "b": (confidence, correct)})
@@ -457,7 +457,7 @@ def test_reliability_figure_shows_accuracy_over_confidence():
         demos.draw_reliability({})
 
 
-def test_precision_recall_figure_marks_the_thresholds():
+def test_draw_precision_recall_marks_the_thresholds():
     score = torch.tensor([0.1, 0.4, 0.6, 0.9])
     target = torch.tensor([False, True, False, True])
     figure = demos.draw_precision_recall(score, target, {"all": 0.0, "top": 0.8, "none": 2.0})
@@ -625,7 +625,7 @@ def accuracy(count=True, evaluate=True, quiet=True, restore=None, result=float):
         (accuracy(restore="was"), "the mode of a layer was changed"),
     ],
 )
-def test_check_accuracy(answer, says):
+def test_check_accuracy_accepts_right_and_rejects_wrong_answers(answer, says):
     for seed in range(5):
         torch.manual_seed(seed)
         verdict = exercises.check_accuracy(answer)
@@ -679,7 +679,7 @@ def mistaken(lines=lambda m, c: m[c], diagonal=False, zeros=False, inplace=False
         (lambda m, c, k: mistaken()(m, c, 3), "expected 1 classes for k=1, got 3"),
     ],
 )
-def test_check_mistaken_for(answer, says):
+def test_check_mistaken_for_accepts_right_and_rejects_wrong_answers(answer, says):
     for seed in range(5):
         torch.manual_seed(seed)
         verdict = exercises.check_mistaken_for(answer)
@@ -741,7 +741,7 @@ def with_nan(batches, c):
         (only_predicted, "expected 0."),
     ],
 )  # fmt: skip
-def test_check_macro_f1(answer, says):
+def test_check_macro_f1_accepts_right_and_rejects_wrong_answers(answer, says):
     for seed in range(5):
         torch.manual_seed(seed)
         verdict = exercises.check_macro_f1(answer)
@@ -749,7 +749,7 @@ def test_check_macro_f1(answer, says):
         assert says is None or says in verdict.message, verdict
 
 
-def test_a_solution_that_trusts_the_diagonal_is_seen():
+def test_check_mistaken_for_rejects_skipping_the_largest_entry():
     def drops_the_first(matrix, c, k):
         row = matrix[c]
         return row.argsort(descending=True)[1 : min(k + 1, row.count_nonzero())].tolist()
@@ -759,7 +759,7 @@ def test_a_solution_that_trusts_the_diagonal_is_seen():
         assert not found.passed, found
 
 
-def test_a_class_that_is_only_predicted_counts():
+def test_check_macro_f1_rejects_dropping_classes_without_targets():
     def occurring(batches, num_classes):
         matrix = sum(evaluation.confusion_matrix(t, p, num_classes) for t, p in batches)
         occurs = matrix.sum(1) > 0
@@ -771,7 +771,7 @@ def test_a_class_that_is_only_predicted_counts():
         assert not found.passed and "without those only predicted" in found.message, found
 
 
-def test_autograd_left_off_by_the_accuracy_is_seen():
+def test_check_accuracy_rejects_gradients_left_disabled():
     def leaves_it_off(model, loader):
         torch.set_grad_enabled(False)
         correct = total = 0
@@ -790,7 +790,7 @@ def test_autograd_left_off_by_the_accuracy_is_seen():
     assert not found.passed and "gradients stay switched off" in found.message
 
 
-def test_a_rare_class_need_not_lead_its_column_though_it_is_always_right():
+def test_recall_of_1_does_not_imply_the_largest_entry_of_a_column():
     target = torch.tensor([0] * 1000 + [1] * 5)
     prediction = torch.tensor([0] * 990 + [1] * 10 + [1] * 5)
     assert (target == prediction).float().mean() > 0.98
@@ -807,6 +807,6 @@ def test_a_rare_class_need_not_lead_its_column_though_it_is_always_right():
         lambda a: evaluation.calibration_error(a, a),
     ],
 )
-def test_arrays_are_named(call):
+def test_arrays_raise_a_type_error(call):
     with pytest.raises(TypeError, match="expected a tensor as .*, got ndarray: torch.as_tensor"):
         call(np.array([0, 1]))

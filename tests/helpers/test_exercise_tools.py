@@ -36,14 +36,14 @@ from helpers.exercises.tools import (
         (torch.ones(2).half(), "expected torch.float32, got torch.float16"),
     ],
 )
-def test_what_is_no_such_tensor_is_named(value, says):
+def test_tensor_check_rejects_other_types_shapes_and_dtypes(value, says):
     with pytest.raises(AssertionError, match=says):
         a_tensor(value, (2,), torch.float32)
     with pytest.raises(AssertionError, match=f"x: {says}"):
         a_tensor(value, (2,), torch.float32, "x")
 
 
-def test_a_tensor_is_given_back():
+def test_tensor_check_returns_the_tensor():
     x = torch.ones(2)
     assert a_tensor(x) is x and a_tensor(x, x.shape, x.dtype) is x
     assert tensors((x, x), 2, "two") == (x, x)
@@ -60,7 +60,7 @@ def test_a_tensor_is_given_back():
         (ints, [[], [3], [np.int64(3)]], [None, 3, (3,), [3.0], [True], [torch.tensor(3)]]),
     ],
 )
-def test_numbers_are_pythons_or_numpys(tool, right, wrong):
+def test_number_checks_accept_python_and_numpy_numbers(tool, right, wrong):
     for value in right:
         assert tool(value) == value
     for value in wrong:
@@ -68,13 +68,13 @@ def test_numbers_are_pythons_or_numpys(tool, right, wrong):
             tool(value)
 
 
-def test_other_types_are_named():
+def test_instance_rejects_other_types():
     assert instance("a dict", {}, dict) == {}
     with pytest.raises(AssertionError, match="expected a dict, got list"):
         instance("a dict", [], dict)
 
 
-def test_the_first_difference_is_named():
+def test_close_reports_the_first_difference():
     right = torch.tensor([[1.0, torch.nan], [2.0, 3.0]])
     close(right.clone(), right)
     got = right.clone()
@@ -87,7 +87,7 @@ def test_the_first_difference_is_named():
         close(right.double(), right)
 
 
-def test_float64_has_more_digits_than_float32():
+def test_close_is_stricter_for_float64():
     close(torch.ones(2) + 1e-6, torch.ones(2))
     with pytest.raises(AssertionError, match="wrong"):
         close(torch.ones(2).double() + 1e-6, torch.ones(2).double(), "wrong")
@@ -107,7 +107,7 @@ def test_float64_has_more_digits_than_float32():
         (lambda x, n: (x, x), "with float64 inputs"),
     ],
 )
-def test_an_answer_works_in_each_dtype(answer, says):
+def test_in_dtypes_requires_a_correct_answer_in_each_dtype(answer, says):
     def ask():
         in_dtypes(answer, lambda x, n: n * x, torch.randn(2, 3), 2)
 
@@ -117,7 +117,7 @@ def test_an_answer_works_in_each_dtype(answer, says):
         ask()
 
 
-def test_a_tolerance_is_for_the_values_and_not_for_the_dtype():
+def test_in_dtypes_applies_tolerance_to_values_only():
     x = torch.randn(3)
     in_dtypes(lambda x: x + 0.005, lambda x: x, x, near=0.01)
     with pytest.raises(AssertionError, match="float64"):
@@ -127,7 +127,7 @@ def test_a_tolerance_is_for_the_values_and_not_for_the_dtype():
         in_dtypes(Tensor.float, lambda x: x, x, wider=True)
 
 
-def test_a_gradient_must_reach_each_input():
+def test_learns_requires_a_gradient_for_each_input():
     x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     assert learns(2 * x, x, "none")[0].tolist() == [2, 2]
     for loss in (x.detach(), 2 * x):
@@ -156,7 +156,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_module_is_seen(change):
+def test_unchanged_detects_a_changed_module(change):
     model = network()
     with unchanged(model=model):
         pass
@@ -168,7 +168,7 @@ def test_a_changed_module_is_seen(change):
             CHANGES[change](model)
 
 
-def test_changed_arguments_are_seen():
+def test_leaves_detects_changed_arguments():
     for make, change in (
         (lambda: torch.ones(2), lambda x: x.add_(1)),
         (lambda: torch.ones(2), lambda x: x.requires_grad_()),
@@ -185,12 +185,12 @@ def test_changed_arguments_are_seen():
         leaves(change, "")(make())
 
 
-def test_nan_and_meta_are_no_change():
+def test_unchanged_accepts_nan_and_meta_tensors():
     with unchanged(x=[torch.full((2,), torch.nan), torch.ones(2, device="meta")]):
         pass
 
 
-def test_an_error_is_not_hidden_by_a_change():
+def test_unchanged_propagates_other_errors():
     x = torch.ones(2)
     with pytest.raises(ZeroDivisionError), unchanged(x=x):
         x.add_(1)
@@ -201,7 +201,7 @@ def test_an_error_is_not_hidden_by_a_change():
 
 
 @pytest.mark.parametrize("draw", [lambda: torch.rand(1), lambda: np.random.rand(1)])
-def test_a_moved_generator_is_named(draw):
+def test_random_state_kept_detects_a_used_generator(draw):
     with random_state_kept():
         torch.rand(1, generator=torch.Generator())
     says = pytest.raises(AssertionError, match="the stream of .* is not where it was")
@@ -209,7 +209,7 @@ def test_a_moved_generator_is_named(draw):
         draw()
 
 
-def test_verdict_puts_the_grad_mode_back_and_names_what_left_it_off():
+def test_verdict_restores_the_grad_mode_and_reports_its_change():
     seen = []
 
     def off(answer):
@@ -226,7 +226,7 @@ def test_verdict_puts_the_grad_mode_back_and_names_what_left_it_off():
     assert seen == [True] * 3
 
 
-def test_verdict_restores_the_stream_and_names_a_seed_that_an_answer_sets():
+def test_verdict_restores_the_random_state_and_reports_a_seed():
     def seeded(answer):
         torch.manual_seed(0)
         assert answer, "something that follows from it"

@@ -26,7 +26,7 @@ FUNCTIONS = pytest.mark.parametrize(
 
 
 @ANSWERS
-def test_the_solution_passes_and_the_starter_does_not(chapter, check):
+def test_solution_passes_and_starter_fails(chapter, check):
     result = checker(chapter, check)(solution(chapter, check))
     assert result.passed, result
     assert not checker(chapter, check)(starter(chapter, check)).passed
@@ -109,19 +109,19 @@ def grow(arguments, result):
 
 
 @FUNCTIONS
-def test_gradients_left_switched_off_are_refused(chapter, check):
+def test_disabled_gradients_are_rejected(chapter, check):
     if check not in IN_THREADS:
         attack(chapter, check, switch_off)
 
 
 @FUNCTIONS
-def test_a_changed_seed_is_refused(chapter, check):
+def test_changed_seed_is_rejected(chapter, check):
     torch.manual_seed(0)
     assert re.search("random|state of torch", attack(chapter, check, seed).message)
 
 
 @FUNCTIONS
-def test_a_changed_default_dtype_is_refused(chapter, check):
+def test_changed_default_dtype_is_rejected(chapter, check):
     message = attack(chapter, check, change_dtype).message
     assert torch.get_default_dtype() == torch.float32
     assert "default dtype" in message
@@ -129,7 +129,7 @@ def test_a_changed_default_dtype_is_refused(chapter, check):
 
 @FUNCTIONS
 @pytest.mark.parametrize("spoil", [switch_a_mode, add_one, grow])
-def test_changed_arguments_are_refused(chapter, check, spoil):
+def test_changed_arguments_are_rejected(chapter, check, spoil):
     if not (spoil is switch_a_mode and check in CHANGES_MODES):
         attack(chapter, check, spoil)
 
@@ -145,7 +145,7 @@ def as_numpy(value):
 
 
 @FUNCTIONS
-def test_numpy_numbers_are_numbers(chapter, check):
+def test_numpy_numbers_are_accepted(chapter, check):
     if check in NO_NUMBER:
         return
     answer = solution(chapter, check)
@@ -239,7 +239,7 @@ def widened(arguments, answer, noted):
 
 @FUNCTIONS
 @pytest.mark.parametrize("spoil", [only, rounded, returned, widened])
-def test_float32_alone_is_refused(chapter, check, spoil):
+def test_float32_only_answers_are_rejected(chapter, check, spoil):
     answer, noted = solution(chapter, check), []
     result = checker(chapter, check)(lambda *arguments: spoil(arguments, answer, noted))
     suffices = spoil.__name__ in FLOAT32_SUFFICES.get(check, " ")[0].split()
@@ -456,23 +456,23 @@ def masked_loss(logits, tags, ids, padding):
 
 def table(**how):
     def make(vocab, vectors, dim):
-        made = nn.Embedding(len(vocab), dim, padding_idx=vocab["<pad>"], **how)
+        result = nn.Embedding(len(vocab), dim, padding_idx=vocab["<pad>"], **how)
         with torch.no_grad():
             for word, i in vocab.items():
                 if word in vectors and word != "<pad>":
-                    made.weight[i] = vectors[word]
-        return made
+                    result.weight[i] = vectors[word]
+        return result
 
     return make
 
 
 def tiny_vectors(vocab, vectors, dim):
-    made = table()(vocab, vectors, dim)
+    result = table()(vocab, vectors, dim)
     with torch.no_grad():
         for word, i in vocab.items():
             if word not in vectors:
-                made.weight[i] *= 1e-30
-    return made
+                result.weight[i] *= 1e-30
+    return result
 
 
 def restores_the_top(model, batches):
@@ -642,7 +642,7 @@ def float64_arrays(value):
     return book("check_plain")({"x": value})["x"]
 
 
-def refuses_buffers(model, saved):
+def rejects_buffers(model, saved):
     own = dict(model.named_parameters())
     if not any(n in own and own[n].shape == v.shape for n, v in saved.items()):
         raise ValueError("nothing fits")
@@ -693,7 +693,7 @@ WRONG = [
     ),
     ("check_accuracy", float32_accuracy, "expected"),
     ("check_accumulate", in_eval("check_accumulate"), "came in training mode"),
-    ("check_load_matching", refuses_buffers, "nothing fits"),
+    ("check_load_matching", rejects_buffers, "nothing fits"),
     ("check_continue", other_options, "the other settings are not the saved ones"),
     ("check_plain", float64_arrays, "has another value or type"),
     ("check_normalize", FrozenParameters, "register buffers"),
@@ -773,6 +773,6 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("check", "answer", "says"), WRONG)
-def test_wrong_answers_are_refused(check, answer, says):
+def test_wrong_answers_are_rejected(check, answer, says):
     chapter = next(chapter for chapter, name in ALL if name == check)
     expect(checker(chapter, check)(answer), says)

@@ -49,12 +49,12 @@ def best(pasted):
     ],
 )
 @pytest.mark.parametrize(("message", "entry"), [(SHAPES, "mat1-mat2-shapes"), (SECOND, "backward")])
-def test_a_message_is_found_however_it_was_pasted(change, message, entry):
+def test_message_is_found_in_every_pasted_form(change, message, entry):
     answer = best(change(message))
     assert answer.sure and answer.entry["id"].startswith(entry)
 
 
-def test_every_wording_finds_its_entry_whatever_its_variable_parts():
+def test_every_wording_finds_its_entry_with_any_values():
     search, lost = explain.messages(), []
     for entry in search.entries:
         for wording in entry["wordings"]:
@@ -69,7 +69,7 @@ def test_every_wording_finds_its_entry_whatever_its_variable_parts():
     ("kind", "name"), [("ModuleNotFoundError: No module named ", "torch"), ("KeyError: ", "epoch")]
 )
 @pytest.mark.parametrize("form", ["{0}_geometric", "n{0}", "{0}X"])
-def test_a_name_in_quotes_is_the_whole_name(kind, name, form):
+def test_quoted_name_matches_only_the_whole_name(kind, name, form):
     search = explain.Messages([{"id": "named", "wordings": [f"{kind}'{name}'"]}])
     other = form.format(name)
     for quote in ("'", '"', "`", ""):
@@ -78,15 +78,15 @@ def test_a_name_in_quotes_is_the_whole_name(kind, name, form):
 
 
 @pytest.mark.parametrize("quote", ["'", '"', "`"])
-def test_the_first_name_of_a_wording_is_what_stands_in_quotes(quote):
+def test_first_slot_takes_the_quoted_name(quote):
     search = explain.Messages(
         [{"id": "call", "wordings": ["TypeError: '{type}' object is not callable"]}]
     )
-    told = f"TypeError: {quote}str{quote} object is not callable"
-    assert search.find(told)[0].values == {"type": "str"}
+    message = f"TypeError: {quote}str{quote} object is not callable"
+    assert search.find(message)[0].values == {"type": "str"}
 
 
-def test_the_last_exception_of_a_chain_counts_most():
+def test_last_exception_of_a_chain_ranks_first():
     both = f"{SHAPES}\n\nDuring handling of the above exception, another one occurred:\n\n{SECOND}"
     assert best(both).entry["id"] == best(SECOND).entry["id"]
     assert best(both.replace("\n\n", " ")).entry["id"] == best(SECOND).entry["id"]
@@ -101,7 +101,7 @@ def test_the_last_exception_of_a_chain_counts_most():
         "In PyTorch 1.1.0 and later, you should call them in the opposite order",
     ],
 )
-def test_an_error_comes_before_a_warning_wherever_it_stands(warning):
+def test_error_ranks_before_a_warning(warning):
     alone = best(warning).entry["id"]
     for text in (f"a.py:12: {warning}\n  x()\n{SHAPES}", f"{SHAPES}\na.py:12: {warning}"):
         found = [answer.entry["id"] for answer in explain.messages().find(text)]
@@ -125,11 +125,11 @@ def test_an_error_comes_before_a_warning_wherever_it_stands(warning):
         ("n != 3", {}, False),
     ],
 )
-def test_relations_between_the_numbers_of_a_message(relation, values, expected):
+def test_related_evaluates_relations_of_numbers(relation, values, expected):
     assert explain.related(relation, values) is expected
 
 
-def test_numbers_decide_on_a_case():
+def test_numbers_select_a_case():
     cases = [{"id": "multiple", "numbers": ["m multiple of n"]}, {"id": "rest", "near": "."}]
     search = explain.Messages([{"id": "one", "wordings": ["rows {m} and {n}"], "cases": cases}])
     assert [search.find(f"rows {m} and 8")[0].id for m in (32, 33)] == ["multiple", "rest"]
@@ -157,18 +157,18 @@ RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x92 and 103x64)"""
         ("KeyError: 'epoch'", None),
     ],
 )
-def test_the_readers_own_line(pasted, line):
+def test_own_line_returns_the_line_of_the_user_code(pasted, line):
     assert explain.own_line(pasted) == line
 
 
-def test_the_answer_begins_with_the_message_that_was_pasted_and_the_readers_line():
+def test_explanation_begins_with_the_message_and_the_line():
     first, second = explain.explain(TRACE).splitlines()[:2]
     assert first == TRACE.splitlines()[-1] and second == "Raised in steps.py, line 7."
     assert "出错的是 steps.py 第 7 行。" in explain.explain(TRACE, "zh")
     assert "Raised in cell 5, line 3." in explain.explain(f"Cell In[5], line 3\n{SHAPES}")
 
 
-def test_only_another_message_of_the_text_is_a_second_answer():
+def test_second_answer_requires_another_message():
     says = ["RuntimeError: mat1 {a} and mat2 {b}", "ValueError: mat1 {a}", "mat2 and nothing else"]
     entries = [{"id": f"e{n}", "wordings": [text]} for n, text in enumerate(says)]
     search = explain.Messages(entries)
@@ -182,7 +182,7 @@ def test_only_another_message_of_the_text_is_a_second_answer():
     assert sorted(ids(f"ValueError: mat1 9\n{first}")) == ["e0", "e1"]
 
 
-def test_a_wrapper_gives_way_to_what_it_wraps():
+def test_wrapped_error_ranks_before_its_wrapper():
     wrapped = (
         "RuntimeError: Caught RuntimeError in DataLoader worker process 0.\n"
         f"Original Traceback (most recent call last):\n{SHAPES}"
@@ -206,13 +206,13 @@ def test_a_wrapper_gives_way_to_what_it_wraps():
         ("", "worker-exited"),
     ],
 )
-def test_why_a_worker_exited_is_read_from_the_lines_above(before, case):
+def test_lines_above_select_the_case_of_an_exited_worker(before, case):
     exited = "RuntimeError: DataLoader worker (pid(s) 123) exited unexpectedly"
     found = explain.messages().find(before + exited)
     assert case in [answer.id for answer in found]
 
 
-def test_a_wrapper_never_stands_before_what_it_wraps():
+def test_wrapper_never_ranks_before_the_wrapped_error():
     wraps = {"id": "wraps", "wordings": ["Error: process {n} terminated with this"], "wraps": True}
     others = [{"id": f"n{n}", "wordings": [f"word{n}"]} for n in range(999)]
     search = explain.Messages([wraps, {"id": "key", "wordings": ["KeyError: '{name}'"]}, *others])
@@ -220,7 +220,7 @@ def test_a_wrapper_never_stands_before_what_it_wraps():
     assert [a.id for a in found] == ["key", "wraps"]
 
 
-def test_what_is_cut_from_a_wording_must_tell_something():
+def test_partial_wording_requires_distinctive_words():
     says = ["RuntimeError: [{path}] {check}. Unable to find address"]
     search = explain.Messages([{"id": "address", "wordings": says}])
     assert not search.find("RuntimeError: [enforce fail at CPUAllocator.cpp] . No memory")
@@ -228,7 +228,7 @@ def test_what_is_cut_from_a_wording_must_tell_something():
 
 
 @pytest.mark.parametrize("aside", ["{path}", "required by {lib}"])
-def test_what_stands_in_brackets_may_be_left_out(aside):
+def test_text_in_parentheses_is_optional(aside):
     says = [f"ImportError: cannot import name '{{name}}' from package '{{module}}' ({aside})"]
     others = [{"id": f"n{n}", "wordings": [f"word{n}"]} for n in range(99)]
     search = explain.Messages([{"id": "name", "wordings": says}, *others])
@@ -236,7 +236,7 @@ def test_what_stands_in_brackets_may_be_left_out(aside):
     assert answer.whole and answer.values == {"name": "a", "module": "b"}
 
 
-def test_a_short_wording_does_not_hide_a_longer_one_of_which_a_part_is_met():
+def test_short_wording_does_not_hide_a_longer_partial_match():
     wordings = ["KeyError: '{name}'", "ValueError: unusual combination of several telling words"]
     search = explain.Messages([{"id": f"n{n}", "wordings": [w]} for n, w in enumerate(wordings)])
     search._rare = dict.fromkeys(search._rare, 4.0)
@@ -244,7 +244,7 @@ def test_a_short_wording_does_not_hide_a_longer_one_of_which_a_part_is_met():
     assert found[0].id == "n1" and found[0].sure
 
 
-def test_a_log_far_above_decides_on_no_special_case():
+def test_distant_log_lines_do_not_select_a_case():
     says = ["RuntimeError: the unusual widget could not be frobnicated"]
     case = {"id": "case", "near": "num_workers"}
     others = [{"id": f"n{n}", "wordings": [f"word{n}"]} for n in range(99)]
@@ -255,7 +255,7 @@ def test_a_log_far_above_decides_on_no_special_case():
         assert search.find(f"num_workers=4\n{line * 200}{whole}")[0].id == "widget"
 
 
-def test_another_number_is_another_message():
+def test_exact_number_ranks_before_a_slot():
     entries = [
         {"id": "segfault", "wordings": ["Process finished with exit code 139"]},
         {"id": "code", "wordings": ["Process finished with exit code {n}"], "wraps": True},
@@ -267,7 +267,7 @@ def test_another_number_is_another_message():
     assert answer.values == {"n": code}
 
 
-def test_a_value_at_the_end_is_taken_whole_in_its_brackets():
+def test_value_at_the_end_includes_its_brackets():
     says = ["TypeError: default_collate: batch must contain tensors; found {type}"]
     search = explain.Messages([{"id": "collate", "wordings": says}])
     text = "TypeError: default_collate: batch must contain tensors; found <class 'NoneType'>"
@@ -276,19 +276,19 @@ def test_a_value_at_the_end_is_taken_whole_in_its_brackets():
 
 @pytest.mark.parametrize("lib", ["libnccl-net.so", "libstdc++.so.6", "_C.cpython-311-x86_64.so"])
 @pytest.mark.parametrize("before", ["", "ImportError: ", "could not load /opt/my-env/lib/"])
-def test_a_value_at_the_beginning_is_a_whole_file_name(lib, before):
+def test_value_at_the_beginning_is_a_whole_file_name(lib, before):
     search = explain.Messages([{"id": "lib", "wordings": ["{lib}: cannot open shared object"]}])
     assert search.find(f"{before}{lib}: cannot open shared object")[0].values == {"lib": lib}
 
 
-def test_a_short_wording_is_met_behind_its_type_wherever_else_its_words_stand():
+def test_short_wording_matches_only_after_its_type():
     search = explain.Messages([{"id": "key", "wordings": ["KeyError: 'epoch'"]}])
     found = search.find("KeyError: 'epoch'\n  File 'run.py', line 3\n    state['epoch']")
     assert [a.id for a in found if a.whole] == ["key"]
     assert not any(a.whole for a in search.find("state['epoch'] = 3"))
 
 
-def test_a_log_of_another_library_is_no_sure_answer():
+def test_log_of_another_library_is_not_a_sure_answer():
     says = ["ImportError: {lib}: cannot open shared object file: No such file or directory"]
     others = [{"id": f"n{n}", "wordings": [f"word{n}"]} for n in range(999)]
     search = explain.Messages([{"id": "lib", "wordings": says}, *others])
@@ -299,14 +299,14 @@ def test_a_log_of_another_library_is_no_sure_answer():
     assert search.find(f"{log}\n  File 'torch/__init__.py'\nImportError: {text}")[0].sure
 
 
-def test_markdown_around_a_message_is_no_part_of_its_values():
+def test_markdown_is_excluded_from_values():
     says = ["TypeError: must be Tensor, not {type}"]
     search = explain.Messages([{"id": "tensor", "wordings": says}])
     assert search.find("**TypeError: must be Tensor, not tuple**")[0].values == {"type": "tuple"}
 
 
 @pytest.mark.parametrize("library", ["tensorflow", "jax", "paddle"])
-def test_an_error_in_another_library_is_only_perhaps_related(library):
+def test_error_in_another_library_is_not_a_sure_answer(library):
     message = "AttributeError: type object 'Tensor' has no attribute '__getitem__'"
     path = f'  File "/lib/site-packages/{library}/ops.py", line 10, in f\n'
     assert best(message).sure
@@ -317,19 +317,19 @@ def test_an_error_in_another_library_is_only_perhaps_related(library):
 @pytest.mark.parametrize(
     "pasted", ["", "  \n", "Traceback (most recent call last):", "zymurgy", "the quick brown fox"]
 )
-def test_what_is_no_message_finds_nothing_sure(pasted):
+def test_text_without_a_message_has_no_sure_answer(pasted):
     assert not any(a.sure for a in explain.messages().find(pasted))
 
 
 @given(st.text(max_size=300))
 @settings(max_examples=200, deadline=None)
-def test_any_text_is_answered_quickly_and_never_raises(pasted):
+def test_any_text_is_explained_within_seconds(pasted):
     begun = time.process_time()  # of this process: other tests may run beside it
     explain.explain(pasted)
     assert time.process_time() - begun < 5
 
 
-def test_a_huge_log_takes_less_than_seconds():
+def test_large_log_is_explained_within_seconds():
     log = "\n".join(f"{n}: 'tensor' size (3, 4) must match [2]" for n in range(20_000))
     begun = time.perf_counter()
     found = explain.messages().find(f"{log}\n{SHAPES}")
@@ -353,7 +353,7 @@ LONG = {
 
 
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
-def test_a_long_word_takes_no_longer_than_many_words(text):
+def test_search_time_is_linear_in_word_length(text):
     explain.messages().find(SHAPES)  # what is made once
     begun = time.process_time()
     explain.messages().find(text)
@@ -365,7 +365,7 @@ def test_a_long_word_takes_no_longer_than_many_words(text):
 # ---------------------------------------------------------------- the text
 
 
-def test_the_explanation_has_cause_with_its_values_cure_and_section():
+def test_explanation_contains_cause_values_cure_and_section():
     english, chinese = explain.explain(SHAPES), explain.explain(SHAPES, "zh")
     for text in (english, chinese):
         assert "(3x4 and 10x5)" in text and "torch.flatten(x, 1)" in text
@@ -387,12 +387,12 @@ def test_the_explanation_has_cause_with_its_values_cure_and_section():
         (r"C:\Python39\Lib\typing.py", False),
     ],
 )  # fmt: skip
-def test_a_file_with_the_name_of_a_module_of_python_is_told_from_an_old_python(path, yours):
+def test_own_file_named_like_a_stdlib_module_gets_its_own_advice(path, yours):
     text = explain.explain(f"ImportError: cannot import name 'Self' from 'typing' ({path})")
     assert ("python -P -m helpers.installation" in str(text)) == yours
 
 
-def test_one_that_is_only_near_is_never_called_the_answer():
+def test_partial_match_is_not_presented_as_the_answer():
     near = explain.explain("the shapes of mat1 and something")
     assert near.startswith(("No message of the book matches",))
 
@@ -412,7 +412,7 @@ def test_one_that_is_only_near_is_never_called_the_answer():
         ("mark_unbacked", "en", "", "performance.html#when-does-torch-compile-recompile"),
     ],
 )
-def test_a_question_gets_symptoms_and_sections(question, lang, symptom, section):
+def test_question_returns_symptoms_and_sections(question, lang, symptom, section):
     text = explain.explain(question, lang)
     assert text.startswith(explain._WORDS[lang]["places"])
     assert not symptom or f"symptoms.html#{symptom}" in text
@@ -429,11 +429,11 @@ def test_a_question_gets_symptoms_and_sections(question, lang, symptom, section)
         ("batched submatrix indexing", "en", "tensor_recipes.html#submatrix-indexing"),
     ],
 )
-def test_the_best_answer_to_a_question_is_first(question, lang, first):
+def test_best_answer_to_a_question_is_first(question, lang, first):
     assert f"({first}" in explain.answers(question, lang)[0]
 
 
-def test_a_name_in_the_prose_of_few_sections_leads_to_them():
+def test_rare_names_in_the_prose_lead_to_their_sections():
     data = explain._DATA["places"]
     named = [place for place in data if place.get("names")]
     lost = [
@@ -445,7 +445,7 @@ def test_a_name_in_the_prose_of_few_sections_leads_to_them():
     assert len(named) > 400 and not lost
 
 
-def test_nonsense_is_reported_without_folders_if_the_repository_is_known(monkeypatch):
+def test_unknown_text_offers_a_report_without_folders(monkeypatch):
     pasted = r'zymurgy File "/home/me/secret/a.py", line 3 C:\Users\me\b.py'
     assert "issues/new" not in explain.explain("zymurgy")
     origin = '{"url": "https://github.com/someone/notes.git"}'
@@ -462,7 +462,7 @@ def test_nonsense_is_reported_without_folders_if_the_repository_is_known(monkeyp
 
 
 @pytest.mark.parametrize(
-    ("pasted", "known", "told"),
+    ("pasted", "known", "message"),
     [
         (
             'File "/opt/site-packages/zymurgy/core.py", line 3, in f\nZymurgyError: no yeast',
@@ -480,11 +480,11 @@ def test_nonsense_is_reported_without_folders_if_the_repository_is_known(monkeyp
         ("ValueError: 酵母", None, ""),
     ],
 )
-def test_of_an_unknown_error_its_type_and_its_place_are_explained(pasted, known, told):
+def test_unknown_error_explains_its_type_and_place(pasted, known, message):
     assert explain.unknown(pasted) == known
     if known and not any(a.sure for a in explain.messages().find(pasted)):
         text = explain.explain(pasted)
-        assert told in " ".join(text.split()) and "html#" not in text.split("Perhaps")[0]
+        assert message in " ".join(text.split()) and "html#" not in text.split("Perhaps")[0]
         assert explain.explain(pasted, "zh").startswith("书中没有")
 
 
@@ -500,7 +500,7 @@ def run(*arguments, pasted="", **environment):
     )
 
 
-def test_a_pipe_a_file_and_the_locale(tmp_path):
+def test_command_reads_a_pipe_or_a_file_and_follows_the_locale(tmp_path):
     log = tmp_path / "log.txt"
     log.write_text(f"Traceback (most recent call last):\n…\n{SHAPES}\n", "utf8")
     piped, filed = run(pasted=SHAPES), run(str(log))
@@ -511,7 +511,7 @@ def test_a_pipe_a_file_and_the_locale(tmp_path):
 
 
 @pytest.mark.parametrize("question", ["loss does not go down", "损失不下降"])
-def test_an_argument_that_is_no_file_is_a_question(question, tmp_path):
+def test_argument_that_is_not_a_file_is_a_question(question, tmp_path):
     done = run(question, "--lang", "en")
     assert done.returncode == 1 and b"symptoms.html#loss-does-not-go-down" in done.stdout
     assert run("my log.txt").returncode == run(str(tmp_path / "a b")).returncode == 2
@@ -532,28 +532,28 @@ def test_an_argument_that_is_no_file_is_a_question(question, tmp_path):
         ('  File "/a/b.py", line 3, in f\nRuntimeError: CUDA out of memory.', 0),
     ],
 )
-def test_text_with_a_slash_and_paths_with_a_space(argument, code, tmp_path, monkeypatch):
+def test_command_distinguishes_questions_from_paths(argument, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("a folder").mkdir()
     done = run(argument)
     assert done.returncode == code and b"Traceback (most" not in done.stderr
 
 
-def test_what_it_does_not_know_and_what_it_cannot_read(tmp_path):
+def test_unknown_text_exits_with_1_and_unreadable_input_with_2(tmp_path):
     assert run(pasted="zymurgy").returncode == 1
-    for done, told in (
+    for done, message in (
         (run(str(tmp_path / "none.txt")), b"No such file or directory"),
         (run(pasted=" \n"), b"expected a message or a traceback, got nothing"),
         (run("--clipboard", PATH=str(tmp_path)), b"none of these programs is installed: pbpaste"),
         (run("--lang", "de"), b"invalid choice: 'de'"),
     ):
-        assert done.returncode == 2 and told in done.stderr and b"Traceback" not in done.stderr
+        assert done.returncode == 2 and message in done.stderr and b"Traceback" not in done.stderr
     assert run(pasted="\udcff".encode("utf8", "surrogatepass") + b"" and "x").returncode == 1
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
-def test_a_log_is_understood_in_every_unicode(tmp_path, encoding, mark):
+def test_decoded_supports_every_unicode_encoding(tmp_path, encoding, mark):
     text = f"{mark}训练 Traceback (most recent call last):\r\n  …\r\n{SHAPES}\r\n"
     assert explain.decoded(text.encode(encoding)) == text.removeprefix("\ufeff")
     log = tmp_path / "log.txt"
@@ -562,7 +562,7 @@ def test_a_log_is_understood_in_every_unicode(tmp_path, encoding, mark):
 
 
 @given(st.binary(max_size=40))
-def test_any_bytes_are_text(data):
+def test_decoded_accepts_any_bytes(data):
     assert isinstance(explain.decoded(data), str)
 
 
@@ -577,19 +577,19 @@ def shell_line(command):
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [
         ("EXPLAIN <&-", "cannot read the input: it is closed"),
         ("echo 'KeyError: 1' | EXPLAIN >&-", "cannot write the explanation: the output is closed"),
         ("echo 'KeyError: 1' | EXPLAIN >/dev/full", "cannot write the explanation: No space left"),
     ],
 )
-def test_what_is_closed_or_full_is_told_in_one_line(command, told):
+def test_closed_or_full_streams_are_reported_in_one_line(command, message):
     output, error, status = shell_line(command)
-    assert (output, status) == ("", 2) and told in error and error.count("\n") == 1
+    assert (output, status) == ("", 2) and message in error and error.count("\n") == 1
 
 
-def test_ctrl_c_while_it_waits_ends_in_one_line():
+def test_interrupt_exits_with_one_line():
     code = (
         "import os, signal, sys, helpers.explain as e\n"
         "read = lambda *a: os.kill(os.getpid(), signal.SIGINT)\n"
@@ -599,7 +599,7 @@ def test_ctrl_c_while_it_waits_ends_in_one_line():
     assert (done.returncode, done.stderr) == (130, "helpers.explain: interrupted\n")
 
 
-def test_the_clipboard_is_read(tmp_path):
+def test_clipboard_option_reads_the_clipboard(tmp_path):
     program = tmp_path / "pbpaste"
     program.write_text(f"#!/bin/sh\necho '{SHAPES}'\n")
     program.chmod(0o755)
@@ -607,7 +607,7 @@ def test_the_clipboard_is_read(tmp_path):
     assert done.returncode == 0 and b"(3x4 and 10x5)" in done.stdout
 
 
-def test_it_imports_neither_torch_nor_numpy():
+def test_import_loads_neither_torch_nor_numpy():
     code = "import helpers.explain as e, sys; e.explain('x'); print([*sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
     assert "'helpers.explain'" in loaded and "'torch'" not in loaded and "'numpy'" not in loaded
@@ -635,28 +635,28 @@ def ask(shell, capsys, monkeypatch):
     shell.run_line_magic("unload_ext", "helpers.explain")
 
 
-def test_below_an_exception_stand_cause_and_operands(ask):
+def test_extension_prints_cause_and_operands_below_an_exception(ask):
     ask("import torch\nfrom torch import nn\nnet, x = nn.Linear(10, 5), torch.ones(3, 4)")
     result, out = ask("def step(batch):\n    return net(batch)\n\nstep(x)")
     assert isinstance(result.error_in_exec, RuntimeError)
     assert "What to do:" in out
-    told = out[out.rindex("In `return net(batch)`") :]
-    assert "net: Linear, float32 cpu" in told and "batch: (3, 4) float32 cpu" in told
+    message = out[out.rindex("In `return net(batch)`") :]
+    assert "net: Linear, float32 cpu" in message and "batch: (3, 4) float32 cpu" in message
 
 
 @pytest.mark.parametrize(
     "code", ["1 + 1", "raise KeyboardInterrupt", "raise Exception('zymurgy')", "def ("]
 )
-def test_it_is_silent_about_all_else(ask, code):
+def test_extension_prints_nothing_for_other_cells(ask, code):
     assert "What to do:" not in ask(code)[1]
 
 
-def test_a_question_is_asked_by_a_magic(ask):
+def test_magic_answers_a_question(ask):
     assert "symptoms.html#loss-does-not-go-down" in ask("%explain loss does not go down")[1]
     assert "What to do:" in ask(f"%%explain\n{SHAPES}")[1]
 
 
-def test_it_never_disturbs(ask, monkeypatch):
+def test_extension_keeps_the_original_error(ask, monkeypatch):
     monkeypatch.setattr(explain, "messages", lambda: 1 / 0)
     result, out = ask("[][3]")
     assert isinstance(result.error_in_exec, IndexError) and "ZeroDivisionError" not in out
@@ -665,7 +665,7 @@ def test_it_never_disturbs(ask, monkeypatch):
     assert type(result.error_in_exec).__name__ == "Odd"
 
 
-def test_unloaded_it_says_nothing(ask, shell):
+def test_unloaded_extension_prints_nothing(ask, shell):
     shell.run_line_magic("unload_ext", "helpers.explain")
     try:
         assert "What to do" not in ask("[][3]")[1]
@@ -674,7 +674,7 @@ def test_unloaded_it_says_nothing(ask, shell):
         shell.run_line_magic("load_ext", "helpers.explain")
 
 
-def test_operands_are_those_of_the_readers_own_line():
+def test_operands_describes_the_tensors_of_the_user_line():
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -686,8 +686,8 @@ def test_operands_are_those_of_the_readers_own_line():
 
     with pytest.raises(RuntimeError) as raised:
         Net()(torch.ones(2, 10))
-    told = explain.operands(raised.value)
-    assert told.splitlines() == [
+    message = explain.operands(raised.value)
+    assert message.splitlines() == [
         "In `return self.fc(x) * self.scale`:",
         "    self.fc: Linear, float16 cpu",
         "    x: (2, 10) float32 cpu",
@@ -699,7 +699,7 @@ def test_operands_are_those_of_the_readers_own_line():
     assert explain.operands(ValueError("never raised")) == ""
 
 
-def test_the_own_frame_of_an_import_error_is_the_readers_line():
+def test_own_frame_of_an_import_error_is_the_user_line():
     tensor = torch.ones(2)
     with pytest.raises(ImportError) as raised:
         assert len(tensor) == 2 and __import__("importlib").import_module("torch_that_is_not")
@@ -721,11 +721,11 @@ def test_the_own_frame_of_an_import_error_is_the_readers_line():
         ("/tmp/ipykernel_7/123.py", False),
     ],
 )
-def test_files_of_python_and_of_packages_are_not_the_readers(file, installed):
+def test_installed_detects_files_of_python_and_packages(file, installed):
     assert explain._installed(file, (*explain._LIBRARY, "c:/python311/lib/")) == installed
 
 
-def test_a_property_is_not_run():
+def test_operands_evaluates_no_property():
     class Trap:
         @property
         def value(self):
@@ -737,7 +737,7 @@ def test_a_property_is_not_run():
     assert explain.operands(raised.value) == ""
 
 
-def test_the_chain_of_an_exception_is_told_in_its_order():
+def test_chain_lists_exceptions_in_order():
     try:
         try:
             raise KeyError("a")
@@ -758,7 +758,7 @@ def test_the_chain_of_an_exception_is_told_in_its_order():
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tests/messages/tracebacks").glob("*.txt")))
-def test_whole_tracebacks_of_public_threads_are_explained(path):
+def test_public_tracebacks_are_explained(path):
     expected = json.loads((path.parent / "expected.json").read_text("utf8"))[path.name]
     found = [a for a in explain.messages().find(path.read_text("utf8")) if a.sure]
     assert found and {found[0].id, found[0].entry["id"]} & set(expected)

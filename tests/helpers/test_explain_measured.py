@@ -64,19 +64,19 @@ def verdict(answers: list[Answer], right: str) -> str:
         ("related", NONE, "right"),
     ],
 )
-def test_verdict(shown, right, expected):
+def test_verdict_rates_the_first_sure_answer(shown, right, expected):
     case = {"id": "case"} if shown == "case" else None
     answer = Answer({"id": "entry"}, 1.0, sure=shown != "related", case=case)
     assert verdict([answer] if shown else [], right) == expected
 
 
-def test_ids_of_right_answers_exist(messages):
+def test_expected_ids_exist(messages):
     known = {one["id"] for e in messages.entries for one in (e, *e.get("cases", ()))}
     named = {id for row in rows() for id in row["right"].split("|")}
     assert named - known <= {NONE, ""}
 
 
-def test_a_neighbour_of_a_pasted_message_gets_the_answer_of_its_kind(messages):
+def test_similar_messages_get_their_own_answers(messages):
     with (ROOT / "tests/messages/neighbours.tsv").open(encoding="utf8", newline="") as file:
         pairs = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     found = {}
@@ -92,12 +92,12 @@ REACHED = {"work": (0.98, 0.02), "measure": (0.91, 0.09)}
 
 
 @pytest.mark.parametrize("half", REACHED)
-def test_explanations_are_right(messages, half):
+def test_shares_of_right_and_misleading_answers_meet_their_bounds(messages, half):
     of_half = [row for row in rows() if row["half"] == half]
     counts = Counter(verdict(messages.find(row["message"]), row["right"]) for row in of_half)
-    told = ", ".join(f"{name} {counts[name]}" for name in ("right", "misleading", "none"))
-    told = f"{half}: {told} of {len(of_half)}"
-    print(told)
+    message = ", ".join(f"{name} {counts[name]}" for name in ("right", "misleading", "none"))
+    message = f"{half}: {message} of {len(of_half)}"
+    print(message)
     right, misleading = REACHED[half]
-    assert counts["right"] >= right * len(of_half), told
-    assert counts["misleading"] <= misleading * len(of_half), told
+    assert counts["right"] >= right * len(of_half), message
+    assert counts["misleading"] <= misleading * len(of_half), message

@@ -72,12 +72,12 @@ def lit(page) -> list[str]:
     )
 
 
-def test_the_guide_is_not_sent_to_readers():
+def test_html_contains_no_comments():
     html = Explorer("stride", {}, {"en": "", "zh": ""})._repr_html_()
     assert "how to write one" not in html and "\n  " not in html and "\n//" not in html
 
 
-def test_controls_set_the_state_and_show_it(show):
+def test_controls_set_and_show_the_state(show):
     element = show(Toy()).locator("toy-explorer")
     assert said(element) == "n 3, at 0, false a 1 2"
     element.get_by_role("slider").first.fill("9")
@@ -115,7 +115,7 @@ def test_steps_stop_at_both_ends_and_keep_the_focus(show):
     assert slider.get_attribute("aria-valuetext") == "step 0"
 
 
-def test_one_cell_is_reached_by_tab_and_arrows_go_on_from_it(show):
+def test_tab_reaches_one_cell_and_arrows_move_from_it(show):
     page = show(Toy(), width=700)
     element = page.locator("toy-explorer")
     page.keyboard.press("Tab")
@@ -138,7 +138,7 @@ def test_one_cell_is_reached_by_tab_and_arrows_go_on_from_it(show):
     assert focus(page) == "Reset"
 
 
-def test_where_there_are_fewer_than_the_state_says_the_last_is_current(show):
+def test_last_cell_is_current_if_the_state_exceeds_the_cells(show):
     page = show(Toy(), width=700)
     element = page.locator("toy-explorer")
     element.evaluate("e => e.set({ at: 9 })")  # as after a choice that leaves fewer cells
@@ -149,7 +149,7 @@ def test_where_there_are_fewer_than_the_state_says_the_last_is_current(show):
     assert focus(page) == "cell 6"
 
 
-def test_at_the_edge_arrows_do_not_scroll_the_page(show):
+def test_arrows_at_the_edge_do_not_scroll_the_page(show):
     page = show(Toy(), width=700)
     page.set_viewport_size({"width": 700, "height": 200})
     page.get_by_role("button", name="cell 6").focus()
@@ -159,7 +159,7 @@ def test_at_the_edge_arrows_do_not_scroll_the_page(show):
     assert page.evaluate("scrollY") == top
 
 
-def test_words_and_drawing_light_each_other_up(show):
+def test_words_and_drawing_highlight_each_other(show):
     page = show(Toy(), width=700)
     element = page.locator("toy-explorer")
     element.get_by_role("button", name="cell 1").hover()
@@ -183,7 +183,7 @@ def test_words_and_drawing_light_each_other_up(show):
     assert lit(page) == []
 
 
-def test_light_and_focus_survive_a_change_of_the_drawing(show):
+def test_highlight_and_focus_survive_a_redraw(show):
     page = show(Toy(), width=700)
     element = page.locator("toy-explorer")
     element.get_by_role("checkbox").focus()
@@ -193,7 +193,7 @@ def test_light_and_focus_survive_a_change_of_the_drawing(show):
     assert element.evaluate("(e) => e.shadowRoot.activeElement.type") == "checkbox"
 
 
-def test_touch_points_as_a_mouse_does(browser):
+def test_touch_highlights_like_a_mouse(browser):
     page = browser.new_page(viewport={"width": 375, "height": 667}, has_touch=True)
     page.set_content(f"<!doctype html><html lang=en><main>{Toy()._repr_html_()}</main>")
     page.get_by_role("button", name="cell 5").tap()
@@ -206,7 +206,7 @@ def test_touch_points_as_a_mouse_does(browser):
     page.close()
 
 
-def test_a_pointer_that_changes_nothing_draws_nothing(show):
+def test_pointer_without_a_change_does_not_redraw(show):
     page = show(Toy(), width=700)
     cell = page.get_by_role("button", name="cell 3")
     cell.hover()
@@ -216,7 +216,7 @@ def test_a_pointer_that_changes_nothing_draws_nothing(show):
     assert page.evaluate("Toy.views") == before
 
 
-def test_the_task_is_done_while_the_state_is_right_and_says_why(show):
+def test_task_is_done_only_in_the_right_state_and_shows_the_reason(show):
     page = show(Toy())
     element = page.locator("toy-explorer")
     page.clock.install(time="2026-01-01T00:00:00")
@@ -233,7 +233,7 @@ def test_the_task_is_done_while_the_state_is_right_and_says_why(show):
     assert not why.is_visible()
 
 
-def test_what_was_left_right_for_a_second_is_kept_until_the_reset(show):
+def test_state_right_for_a_second_keeps_the_task_done_until_reset(show):
     page = show(Toy())
     element = page.locator("toy-explorer")
     task, slider = element.locator(".task"), element.get_by_role("slider").first
@@ -252,7 +252,7 @@ def test_what_was_left_right_for_a_second_is_kept_until_the_reset(show):
     assert task.inner_text() == "Task: choose 4"
 
 
-def test_a_number_and_its_unit_stay_on_one_line(show):
+def test_number_and_unit_stay_on_one_line(show):
     page = show(Toy())
     page.locator("toy-explorer").evaluate("e => { e.words.title = '<b>7</b> %, 3 MiB, a % b' }")
     page.locator("toy-explorer").get_by_role("slider").first.fill("5")
@@ -264,7 +264,7 @@ def test_a_number_and_its_unit_stay_on_one_line(show):
     ("page_lang", "lang", "want"),
     [("zh-CN", None, "任务：选 4"), ("en", "zh", "任务：选 4"), ("zh", "en", "Task: choose 4")],
 )
-def test_the_language_of_the_page_or_the_one_asked_for(show, page_lang, lang, want):
+def test_language_follows_the_argument_or_the_page(show, page_lang, lang, want):
     element = show(Toy(lang), lang=page_lang).locator("toy-explorer")
     assert element.locator(".task").inner_text() == want
     assert element.get_by_role("button", name="重置" if "选" in want else "Reset").count() == 1
@@ -280,7 +280,7 @@ LUMINANCE = """(e) => { const of = (colour) => {
 
 
 @pytest.mark.parametrize("text", ["#ddd", "#222", "rgba(255, 255, 255, .87)"])
-def test_alone_it_is_dark_where_the_text_around_it_is_light(browser, text):
+def test_standalone_explorer_is_dark_on_light_text(browser, text):
     page = browser.new_page()
     page.set_content(f"<!doctype html><main style='color:{text}'>{Toy('en')._repr_html_()}</main>")
     seen = page.locator("toy-explorer").evaluate(LUMINANCE)
@@ -291,7 +291,7 @@ def test_alone_it_is_dark_where_the_text_around_it_is_light(browser, text):
     page.close()
 
 
-def test_the_colours_of_the_site_win(browser):
+def test_site_colours_take_precedence(browser):
     page = browser.new_page()
     page.set_content(
         "<!doctype html><style>html { color-scheme: dark; --pst-color-primary: rgb(1, 2, 3);"
@@ -306,21 +306,21 @@ def test_the_colours_of_the_site_win(browser):
 
 
 @pytest.mark.parametrize("width", [320, 375])
-def test_the_frame_fits_a_phone_and_controls_a_finger(show, width):
+def test_frame_fits_a_phone_and_controls_are_44_pixels_high(show, width):
     page = show(Toy(), width=width)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     for control in page.locator("toy-explorer .controls :is(button, select, .check, label)").all():
         assert control.bounding_box()["height"] >= 44
 
 
-def test_a_moved_element_is_built_once(show):
+def test_moved_element_is_built_once(show):
     page = show(Toy())
     page.get_by_role("slider").first.fill("6")
     page.evaluate("document.querySelector('main').append(document.querySelector('toy-explorer'))")
     assert said(page.locator("toy-explorer")).startswith("n 6")
 
 
-def test_numbers_and_text_of_attributes(show):
+def test_pairs_parses_numbers_and_text(show):
     found = show(Toy()).evaluate("BookExplorer.pairs('n=3&m=a%20b&k=-1.5&e=&z=0')")
     assert found == [["n", 3], ["m", "a b"], ["k", -1.5], ["e", ""], ["z", 0]]
 
@@ -334,9 +334,7 @@ def test_numbers_and_text_of_attributes(show):
         ("zh", "en", "A toy."),
     ],
 )
-def test_without_scripts_a_sentence_is_shown_in_the_language_of_the_page(
-    browser, page_lang, lang, text
-):
+def test_fallback_without_scripts_follows_the_page_language(browser, page_lang, lang, text):
     page = browser.new_page(java_script_enabled=False)
     page.set_content(f"<!doctype html><html lang={page_lang}><main>{Toy(lang)._repr_html_()}")
     assert page.locator("toy-explorer").inner_text() == text
@@ -344,7 +342,7 @@ def test_without_scripts_a_sentence_is_shown_in_the_language_of_the_page(
 
 
 @pytest.mark.parametrize("fallback", [{"en": "A toy."}, {}, {"en": "", "zh": "", "fr": ""}])
-def test_a_fallback_has_both_languages(fallback):
+def test_fallback_requires_both_languages(fallback):
     with pytest.raises(ValueError, match="fallback must have 'en' and 'zh', got"):
         Explorer("stride", {}, fallback)
 
@@ -353,7 +351,7 @@ NAMES = {m.name for m in pkgutil.iter_modules(explorers.__path__)} - {"allocator
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_the_sentences_of_both_languages_have_the_same_numbers_and_code(name):
+def test_fallbacks_have_the_same_numbers_and_code_in_both_languages(name):
     module = import_module(f"helpers.explorers.{name}")
     fallback = getattr(module, f"{name}_explorer")().fallback
     code = {lang: re.findall(r"[\d._]*\d|\w+_\w+", text, re.A) for lang, text in fallback.items()}

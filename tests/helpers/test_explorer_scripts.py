@@ -32,7 +32,7 @@ def test_scripts_are_formatted_and_linted():
 
 
 @pytest.mark.parametrize("line", ["var x = 1\n", "{ const x = 1; }\n", "x =\n"])
-def test_a_badly_written_script_is_noticed(tmp_path, line):
+def test_badly_written_script_is_rejected(tmp_path, line):
     shutil.copy(ROOT / "biome.json", tmp_path)
     folder = tmp_path / "src" / "helpers" / "explorers"
     folder.mkdir(parents=True)
@@ -44,7 +44,7 @@ def test_a_badly_written_script_is_noticed(tmp_path, line):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_script_is_small_and_fetches_nothing(name):
+def test_scripts_are_small_and_load_nothing(name):
     script = Explorer(name, [], {"en": "", "zh": ""}).script
     own = script[script.index("(() => {") :]
     assert len(own.encode()) <= 9_000
@@ -52,7 +52,7 @@ def test_a_script_is_small_and_fetches_nothing(name):
     assert "http" not in script
 
 
-def test_a_page_with_all_explorers_defines_each_element_once():
+def test_scripts_loaded_twice_define_each_element_once():
     mini_racer = pytest.importorskip("py_mini_racer")
     context = mini_racer.MiniRacer()
     context.eval(

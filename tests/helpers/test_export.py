@@ -81,7 +81,7 @@ def large(tmp_path_factory):
 # ---------------------------------------------------------------- ONNX
 
 
-def test_an_onnx_file_is_called_like_the_model(two):
+def test_onnx_model_is_called_like_the_module(two):
     model = export.OnnxModel(two)
     assert model.inputs == {"x": (("rows", 2), torch.float32), "ids": (("rows",), torch.int64)}
     assert model.outputs == ["double", "next"]
@@ -115,12 +115,12 @@ X, IDS = torch.ones(3, 2), torch.ones(3, dtype=torch.int64)
         ((X.to("meta"), IDS), {}, TypeError, "got a meta tensor"),
     ],
 )
-def test_what_does_not_fit_is_named(two, args, kwargs, error, says):
+def test_onnx_model_rejects_wrong_inputs(two, args, kwargs, error, says):
     with pytest.raises(error, match=says):
         export.OnnxModel(two)(*args, **kwargs)
 
 
-def test_all_files_of_a_model_are_named_and_needed(two, large, tmp_path):
+def test_onnx_files_lists_all_required_files(two, large, tmp_path):
     import onnx
 
     model, path = large
@@ -140,13 +140,13 @@ def test_all_files_of_a_model_are_named_and_needed(two, large, tmp_path):
         export.onnx_files(tmp_path / "empty.onnx")
 
 
-def test_a_version_that_cannot_be_written_is_replaced(large):
+def test_unsupported_opset_version_is_replaced(large):
     import onnx
 
     assert 1 < onnx.load(large[1]).opset_import[0].version < 99
 
 
-def test_the_difference_of_two_models(large):
+def test_largest_difference_returns_the_largest_deviation(large):
     model, path = large
     batches = [torch.randn(n, 64) for n in (1, 4)]
     assert export.largest_difference(model, export.OnnxModel(path), batches) < 1e-4
@@ -166,7 +166,7 @@ def test_the_difference_of_two_models(large):
         (nn.Dropout(), (3, 2), "expected a model in evaluation mode"),
     ],
 )
-def test_a_comparison_that_proves_nothing_is_refused(other, sizes, says):
+def test_largest_difference_rejects_inconclusive_comparisons(other, sizes, says):
     with pytest.raises(ValueError, match=says):
         export.largest_difference(nn.Identity().eval(), other, [torch.ones(n, 2) for n in sizes])
 
@@ -183,7 +183,7 @@ def partly():
 
 
 @pytest.mark.parametrize("model", [Drops(), partly(), nn.Linear(2, 2)])
-def test_no_module_in_training_mode_is_compared_or_counted(model):
+def test_modules_in_training_mode_are_rejected(model):
     batches = [torch.ones(n, 2) for n in (1, 2)]
     with pytest.raises(ValueError, match="call eval"):
         export.largest_difference(model, lambda x: x, batches)
@@ -191,7 +191,7 @@ def test_no_module_in_training_mode_is_compared_or_counted(model):
         export.accuracy(model, batches[1], torch.zeros(2, dtype=torch.int64))
 
 
-def test_an_exported_program_has_no_mode_and_is_compared():
+def test_exported_program_is_compared_in_any_mode():
     layer, rows = nn.Linear(2, 2).eval(), ({0: Dim.DYNAMIC},)
     program = torch.export.export(layer, (torch.ones(3, 2),), dynamic_shapes=rows).module()
     assert program.training
@@ -202,7 +202,7 @@ def test_an_exported_program_has_no_mode_and_is_compared():
     assert export.accuracy(wrapped, torch.ones(2, 2), torch.tensor([0, 1])) == 0.5
 
 
-def test_a_model_that_changes_its_batch_is_still_found_out():
+def test_largest_difference_detects_a_model_that_changes_its_batch():
     def doubles(x):
         return x.mul_(2)
 
@@ -239,7 +239,7 @@ def test_a_model_that_changes_its_batch_is_still_found_out():
         (lambda x: x.to("meta"), torch.ones(2, 2).split(1), "got a meta tensor"),
     ],
 )
-def test_what_is_no_tensor_is_named(model, batches, says):
+def test_largest_difference_rejects_other_outputs_and_models(model, batches, says):
     with pytest.raises(TypeError, match=says):
         export.largest_difference(model, model, batches)
 
@@ -265,20 +265,20 @@ EYE, Y = torch.eye(4), torch.arange(4)
         (EYE, EYE, Y, TypeError, "a model that can be called with a batch, got Tensor"),
     ],
 )
-def test_an_accuracy_of_other_shapes_is_refused(model, inputs, labels, error, says):
+def test_accuracy_rejects_invalid_arguments(model, inputs, labels, error, says):
     with pytest.raises(error, match=says):
         export.accuracy(model, inputs, labels)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
-def test_accuracy_counts(dtype):
+def test_accuracy_counts_correct_predictions(dtype):
     flipped = Y.flip(0).to(dtype)
     assert export.accuracy(lambda x: x, EYE, Y.to(dtype)) == 1
     assert export.accuracy(lambda x: x.half(), EYE, flipped) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.int16])
-def test_an_onnx_model_takes_integers_of_every_dtype(tmp_path, dtype):
+def test_onnx_model_accepts_integers_of_every_dtype(tmp_path, dtype):
     x = torch.ones(2, 3).to(dtype)
     with export.quiet():
         torch.onnx.export(nn.Flatten(0), (x,), tmp_path / "m.onnx", dynamo=True, verbose=False)
@@ -288,7 +288,7 @@ def test_an_onnx_model_takes_integers_of_every_dtype(tmp_path, dtype):
 # ---------------------------------------------------------------- torch.export, as the chapter says
 
 
-def test_only_the_onnx_exporter_warns_of_training_mode(tmp_path):
+def test_only_the_onnx_exporter_warns_about_training_mode(tmp_path):
     model, x = nn.Dropout(), torch.ones(2, 2)
     with warnings.catch_warnings(record=True, action="always") as caught:
         torch.export.export(model, (x,))
@@ -313,7 +313,7 @@ class Turns(nn.Module):
         return 2 * x if x.shape[0] > 3 else -x
 
 
-def test_what_a_program_checks_and_what_it_does_not():
+def test_exported_program_checks_sizes_but_not_dtype_and_rank():
     x = torch.ones(3, 2)
     program = torch.export.export(Plus(), (x,)).module()
     for other in (torch.ones(2, 2), torch.ones(3, 5)):
@@ -329,7 +329,7 @@ def test_what_a_program_checks_and_what_it_does_not():
         turns(torch.ones(5, 2))
 
 
-def test_a_file_for_bytes_refuses_floats(tmp_path):
+def test_onnx_file_for_uint8_rejects_floats(tmp_path):
     class Divides(nn.Module):
         def forward(self, pixels):
             return pixels / 16
@@ -344,7 +344,7 @@ def test_a_file_for_bytes_refuses_floats(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_dynamic_quantization_takes_few_kinds_of_layers():
+def test_dynamic_quantization_converts_only_some_layers():
     kinds = {nn.Linear, nn.Conv2d}
     model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Linear(3, 3))
     small = torch.ao.quantization.quantize_dynamic(model, kinds)
@@ -358,14 +358,14 @@ def test_dynamic_quantization_takes_few_kinds_of_layers():
     assert [kind for kind, one in zip(makes, small, strict=True) if type(one) is kind] == left
 
 
-def test_a_refused_export_marks_its_example():
+def test_rejected_export_marks_its_example():
     x = torch.ones(3, 2)
     with export.quiet(), pytest.raises(Exception, match="Constraints violated"):
         torch.export.export(Rows(), (x,), dynamic_shapes=({0: Dim.DYNAMIC},))
     assert getattr(x, "_dynamo_dynamic_indices", None) or hasattr(x, "_dynamo_dynamic_range")
 
 
-def test_why_not_says_why_and_leaves_the_example_alone():
+def test_why_not_returns_the_reason_and_keeps_the_example():
     x, rows = torch.ones(3, 2), ({0: Dim.DYNAMIC},)
     before = set(vars(x))
     assert export.why_not(Plus(), x) is None
@@ -382,7 +382,7 @@ class Pair(nn.Module):
         return pair["a"] * by + pair["b"][0]
 
 
-def test_why_not_takes_containers_and_numbers():
+def test_why_not_accepts_containers_and_numbers():
     x = torch.ones(3, 2)
     assert export.why_not(Pair(), {"a": x, "b": (x, [x])}, 2.0) is None
     assert export.why_not(Plus(), None).startswith("TypeError")
@@ -390,7 +390,7 @@ def test_why_not_takes_containers_and_numbers():
     assert "they are ['y']" in named and "For more" not in named
 
 
-def test_quiet_in_two_threads_puts_back_what_it_found(capsys):
+def test_quiet_in_two_threads_restores_the_state(capsys):
     inside, first_left = threading.Event(), threading.Event()
     before = logging.root.manager.disable, sys.stdout, warnings.filters[:]
 
@@ -413,7 +413,7 @@ def test_quiet_in_two_threads_puts_back_what_it_found(capsys):
     assert capsys.readouterr().out == "kept\n"
 
 
-def test_quiet_lets_errors_and_later_words_through(capsys):
+def test_quiet_propagates_errors_and_restores_the_output(capsys):
     with pytest.raises(KeyError), export.quiet():
         print("lost")
         warnings.warn("lost", stacklevel=1)
@@ -426,11 +426,11 @@ def test_quiet_lets_errors_and_later_words_through(capsys):
 def test_torchscript_warns_at_each_step(tmp_path):
     layer, x = nn.Linear(2, 2).eval(), torch.ones(1, 2)
     path = str(tmp_path / "t.pt")
-    made = {}
+    result = {}
     steps = {
-        "trace": lambda: made.setdefault("t", torch.jit.trace(layer, x)),
+        "trace": lambda: result.setdefault("t", torch.jit.trace(layer, x)),
         "script": lambda: torch.jit.script(layer),
-        "save": lambda: torch.jit.save(made["t"], path),
+        "save": lambda: torch.jit.save(result["t"], path),
         "load": lambda: torch.jit.load(path),
     }
     for name, step in steps.items():
@@ -454,7 +454,7 @@ def save(folder, model=None, classes=("a", "b", "c", "d"), example=None, **how):
     return model
 
 
-def test_a_release_comes_back(tmp_path):
+def test_release_round_trips(tmp_path):
     model = save(tmp_path / "one")
     assert all(m.training for m in model.modules())  # its mode stays
     release = export.load_release(tmp_path / "one", Scores)
@@ -482,13 +482,13 @@ class Tied(nn.Module):
         return self.b(self.a(x))
 
 
-def test_tied_weights_stay_tied(tmp_path):
+def test_release_keeps_tied_weights(tmp_path):
     save(tmp_path / "one", Tied(), [*"abc"], config={})
     model = export.load_release(tmp_path / "one", Tied).model
     assert model.b.weight is model.a.weight
 
 
-def test_what_cannot_be_saved_leaves_nothing(tmp_path):
+def test_failed_save_release_leaves_no_files(tmp_path):
     save(tmp_path / "one")
     with pytest.raises(FileExistsError, match="never overwritten"):
         save(tmp_path / "one")
@@ -552,7 +552,7 @@ class InPlace(Scores):
         return super().forward(x)
 
 
-def test_a_release_stands_alone(tmp_path):
+def test_release_is_independent_of_model_mode_and_folders(tmp_path):
     """A model that changes its input, a class from a generator, a neighbour's folder, any mode."""
     (tmp_path / "one.tmp").mkdir()
     (tmp_path / "one.tmp" / "mine").write_text("x")
@@ -563,7 +563,7 @@ def test_a_release_stands_alone(tmp_path):
     assert weight.device.type == "cpu" and not weight.is_inference()
 
 
-def test_what_is_damaged_is_named(tmp_path):
+def test_load_release_reports_damaged_files(tmp_path):
     from safetensors.torch import load_file, save_file
 
     save(tmp_path / "one")
@@ -618,7 +618,7 @@ def ran():
     RAN.append(True)
 
 
-def test_a_pt2_file_can_run_code(tmp_path):
+def test_loading_a_pt2_file_can_run_code(tmp_path):
     torch.export.save(torch.export.export(Plus(), (torch.ones(2),)), tmp_path / "good.pt2")
     payload = io.BytesIO()
     torch.save(Runs(), payload)
@@ -644,7 +644,7 @@ class Wider(Scores):
         return torch.cat([super().forward(x)] * 2, 1)
 
 
-def test_another_model_is_refused(tmp_path):
+def test_load_release_rejects_another_model(tmp_path):
     save(tmp_path / "one")
     for build, says in (
         (Other, "other logits than when it was saved"),
@@ -658,7 +658,7 @@ def test_another_model_is_refused(tmp_path):
         export.load_release(tmp_path / "one", Scores)
 
 
-def test_the_card_is_plain_json(tmp_path):
+def test_release_card_is_plain_json(tmp_path):
     save(tmp_path / "one", classes=["猫", "b", "c", "d"])
     card = json.loads((tmp_path / "one" / "release.json").read_text("utf8"))
     assert card["classes"][0] == "猫" and card["config"] == CONFIG
@@ -667,7 +667,7 @@ def test_the_card_is_plain_json(tmp_path):
 # ---------------------------------------------------------------- threads
 
 
-def test_autocast_and_modes_of_a_thread():
+def test_autocast_and_inference_mode_are_thread_local():
     with torch.inference_mode(), torch.autocast("cpu"), ThreadPoolExecutor(1) as pool:
         found = pool.submit(
             lambda: (torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu"))
@@ -873,7 +873,7 @@ def main_thread_only(model, requests):
         (lambda model, requests: None, "return a list"),
     ],
 )
-def test_answers(answer, says):
+def test_check_answers_accepts_right_and_rejects_wrong_answers(answer, says):
     for seed in range(3):
         torch.manual_seed(seed)
         expect(exercises.check_answers(answer), says)
@@ -968,7 +968,7 @@ class ClipUpToSeven(nn.Module):
         (lambda: None, "expected a subclass of nn.Module"),
     ],
 )
-def test_clip(answer, says):
+def test_check_clip_accepts_right_and_rejects_wrong_answers(answer, says):
     torch.manual_seed(0)
     expect(exercises.check_clip(answer), says)
 
@@ -1093,14 +1093,14 @@ def not_all_zeros(weight):
         (lambda w: (quantize(w)[0], quantize(w.data.mul_(1))[1].double() * 1.01), "the scale"),
     ],
 )
-def test_quantize(answer, says):
+def test_check_quantize_accepts_right_and_rejects_wrong_answers(answer, says):
     torch.manual_seed(0)
     expect(exercises.check_quantize(answer), says)
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 99))
-def test_half_a_step_is_enough(rows, columns, seed):
+def test_quantization_error_is_at_most_half_a_step(rows, columns, seed):
     torch.manual_seed(seed)
     weight = torch.randn(rows, columns) * 10 ** torch.randint(-3, 4, (rows, 1))
     q, scale = quantize(weight)
@@ -1108,7 +1108,7 @@ def test_half_a_step_is_enough(rows, columns, seed):
     assert np.abs(q.numpy().astype(int)).max() <= 127
 
 
-def test_a_state_that_is_no_tensor_is_named(tmp_path):
+def test_save_release_rejects_extra_state(tmp_path):
     class Extra(Scores):
         def get_extra_state(self):
             return {"vocabulary": 3}
@@ -1121,7 +1121,7 @@ def test_a_state_that_is_no_tensor_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_a_release_keeps_the_dtype_of_the_model(tmp_path, dtype):
+def test_release_keeps_the_dtype_of_the_model(tmp_path, dtype):
     example = torch.randn(2, 3, dtype=dtype)
     save(tmp_path / "release", Scores().to(dtype), example=example)
     assert next(export.load_release(tmp_path / "release", Scores).model.parameters()).dtype == dtype
@@ -1135,19 +1135,19 @@ def test_a_release_keeps_the_dtype_of_the_model(tmp_path, dtype):
         (lambda m: nn.Sequential(nn.DataParallel(m)), "DataParallel around it: use model.0.module"),
     ],
 )
-def test_a_wrapped_model_is_not_saved(tmp_path, wrap, advice):
+def test_save_release_rejects_a_wrapped_model(tmp_path, wrap, advice):
     with pytest.raises(TypeError, match=advice):
         save(tmp_path / "release", wrap(Scores()))
     assert not (tmp_path / "release").exists()
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64])
-def test_accuracy_of_unsigned_labels(dtype):
+def test_accuracy_accepts_unsigned_labels(dtype):
     logits = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     assert export.accuracy(lambda x: x, logits, torch.tensor([0, 0]).to(dtype)) == 0.5
 
 
-def test_labels_that_are_bool_and_examples_that_are_not_dense(tmp_path):
+def test_bool_labels_and_sparse_or_meta_examples_raise(tmp_path):
     with pytest.raises(TypeError, match="tensor of integers, got torch.bool"):
         export.accuracy(lambda x: x, torch.eye(2), torch.tensor([True, False]))
     known = {"config": {}, "preprocessing": {}, "classes": ["a", "b"]}

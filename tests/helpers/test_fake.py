@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(torch.version.cuda is None, reason="a PyTorch bu
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:1"])
-def test_a_module_moves_in_place_and_a_tensor_does_not(device):
+def test_fake_module_moves_in_place_but_a_tensor_does_not(device):
     with fake_tensors():
         net, x = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), torch.randn(4, 3)
         weight = net[0].weight
@@ -27,21 +27,21 @@ def test_a_module_moves_in_place_and_a_tensor_does_not(device):
         assert net(x.to(device)).device == weight.device
 
 
-def test_the_message_of_a_mismatch_is_torch_s_own():
+def test_device_mismatch_raises_the_error_of_torch():
     message = "Expected all tensors to be on the same device, but found at least two devices"
     with pytest.raises(RuntimeError, match=message) as caught, fake_tensors():
         torch.ones(2, device="cuda") + torch.ones(2)
     assert type(caught.value) is RuntimeError
 
 
-def test_rules_that_let_devices_mix():
+def test_allowed_device_mixes_pass():
     with fake_tensors():
         x = torch.ones(4, 3, device="cuda")
         assert (x * torch.tensor(2.0)).device.type == "cuda"
         assert x[torch.tensor([0, 2])].shape == (2, 3)
 
 
-def test_converting_a_module_twice_and_with_gradients():
+def test_module_conversion_moves_gradients():
     with fake_tensors():
         net = nn.LSTM(3, 4).cuda().half().float()
         for p in net.parameters():
@@ -50,7 +50,7 @@ def test_converting_a_module_twice_and_with_gradients():
         assert {p.grad.device.type for p in net.parameters()} == {"cpu"}
 
 
-def test_a_whole_training_step_runs():
+def test_training_step_runs_on_a_fake_gpu():
     with fake_tensors():
         net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).to("cuda")
         optimizer, total = torch.optim.Adam(net.parameters()), 0.0
@@ -67,7 +67,7 @@ def test_a_whole_training_step_runs():
         assert f"{round(total / 2, 3):.3f}" == "nan"
 
 
-def test_backward_on_another_device_adds_up_and_reaches_only_the_graph():
+def test_backward_on_a_fake_gpu_accumulates_and_follows_the_graph():
     with fake_tensors():
         used, unused = nn.Linear(2, 1).cuda(), nn.Linear(2, 1).cuda()
         used(torch.ones(1, 2).cuda()).sum().backward()
@@ -80,7 +80,7 @@ def test_backward_on_another_device_adds_up_and_reaches_only_the_graph():
             used(torch.ones(3, 2).cuda()).backward()
 
 
-def test_numpy_asks_for_the_cpu_and_for_detach():
+def test_numpy_requires_cpu_and_detach():
     with fake_tensors():
         x = torch.ones(2, 3, device="cuda", requires_grad=True)
         with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
@@ -104,12 +104,12 @@ def test_numpy_asks_for_the_cpu_and_for_detach():
         lambda x: torch.zeros(int(x.sum().item())),
     ],
 )
-def test_what_depends_on_a_value_is_a_clear_error(decide):
+def test_code_that_requires_a_value_raises(decide):
     with pytest.raises(NoNumberError, match="needs the value of a tensor"), fake_tensors():
         decide(torch.ones(3, device="cuda"))
 
 
-def test_a_copy_is_fake_and_keeps_who_is_who():
+def test_fake_copy_keeps_object_identities():
     net = nn.Linear(2, 1)
     optimizer, x = torch.optim.SGD(net.parameters(), lr=0.1), torch.ones(1, 2)
     with fake_tensors():
@@ -121,27 +121,27 @@ def test_a_copy_is_fake_and_keeps_who_is_who():
     assert net.weight.device.type == "cpu" and net(x).isfinite().all()
 
 
-def test_outside_all_is_as_before():
+def test_fake_tensors_restores_torch_afterwards():
     with fake_tensors():
         pass
     assert torch.ones(2).sum().item() == 2 and not math.isnan(torch.ones(1).item())
     assert torch.utils.weakref.__name__ == "weakref"
 
 
-def test_a_real_tensor_from_outside_is_refused():
+def test_real_tensor_from_outside_raises():
     net = nn.Linear(2, 1)
     with pytest.raises(AssertionError, match="convert all Tensors to FakeTensors"), fake_tensors():
         net.to("cuda")
     assert net.weight.device.type == "cpu"
 
 
-def test_a_copy_needs_the_mode_around_it():
+def test_fake_copy_requires_fake_tensors_mode():
     with pytest.raises(RuntimeError, match="inside `with fake_tensors"):
         fake_copy(torch.ones(1))
 
 
 @pytest.mark.parametrize("value", [torch.tensor(3), torch.tensor(2.5), torch.tensor(math.nan)])
-def test_a_tensor_without_dimensions_is_copied_like_others(value):
+def test_fake_copy_supports_scalar_tensors(value):
     with fake_tensors():
         copied = fake_copy({"value": value})["value"]
         assert copied.shape == () and copied.dtype == value.dtype

@@ -26,13 +26,13 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("colors", [figures.COLORS, figures.DARK], ids=["light", "dark"])
 @pytest.mark.parametrize("name", sorted({*figures.COLORS} - {"white"}))
-def test_text_is_legible(colors, name):
+def test_text_has_sufficient_contrast(colors, name):
     assert set(colors) == set(figures.COLORS)
     ground = colors["black"] if name.startswith("pale") else colors["white"]
     assert contrast(colors[name], ground) >= 4.5
 
 
-def test_a_figure_has_no_frame_and_leaves_the_readers_style_alone():
+def test_figure_has_no_frame_and_keeps_rc_params():
     before = dict(plt.rcParams)
     figure, axes = figures.figure(2, size=(3, 2), chinese={})
     assert [panel.get_size_inches().tolist() for panel in figure.panels] == [[3, 2]] * 2
@@ -43,7 +43,7 @@ def test_a_figure_has_no_frame_and_leaves_the_readers_style_alone():
     assert dict(plt.rcParams) == before and not plt.get_fignums()
 
 
-def test_panels_sizes_and_options():
+def test_figure_accepts_panels_sizes_and_subplot_options():
     figure, axes = figures.figure(size=(3, 2), nrows=2, squeeze=False)
     assert axes.shape == (2, 1) and len(figure.panels) == 1
     figure, _ = figures.figure(2, size=[(1, 2), (3, 1)])
@@ -55,7 +55,7 @@ def test_panels_sizes_and_options():
 
 
 @pytest.mark.parametrize("count", [0, 5])
-def test_draw_curves_draws_one_to_four(count):
+def test_draw_curves_rejects_fewer_than_1_or_more_than_4_curves(count):
     with pytest.raises(ValueError, match=f"1 to 4 curves, got {count}"):
         figures.draw_curves({str(n): [1.0] for n in range(count)}, "x", "y")
 
@@ -76,12 +76,12 @@ def texts(html: str) -> dict[str | None, list[str]]:
     return found
 
 
-def test_labels_stand_in_both_languages():
+def test_labels_are_rendered_in_both_languages():
     figure = drawn(chinese={"train": "训练", "loss after {} steps": "{} 步之后的损失"})
-    said = texts(figure._repr_html_())
-    assert said["en"] == ["epoch", "loss after 20 steps", "train"]
-    assert said["zh"] == ["轮", "20 步之后的损失", "训练"]
-    assert "one & <two>" in said[None]
+    text = texts(figure._repr_html_())
+    assert text["en"] == ["epoch", "loss after 20 steps", "train"]
+    assert text["zh"] == ["轮", "20 步之后的损失", "训练"]
+    assert "one & <two>" in text[None]
     assert repr(figure) == "<figure: epoch · loss after 20 steps · train · one & <two>>"
 
 
@@ -89,8 +89,8 @@ def test_code_is_not_translated():
     figure, axis = figures.figure(chinese={"lr": "学习率"})
     figures.title(axis, "lr", code=True)
     axis.set_xlabel("lr")
-    said = texts(figure._repr_html_())
-    assert said["zh"] == ["学习率"] and "lr" in said[None]
+    text = texts(figure._repr_html_())
+    assert text["zh"] == ["学习率"] and "lr" in text[None]
 
 
 def test_every_colour_follows_the_theme():
@@ -105,14 +105,14 @@ def test_every_colour_follows_the_theme():
             assert f"stroke:var(--fig-{name.replace(' ', '-')})" in svg
 
 
-def test_the_same_bytes_each_time_and_few():
+def test_html_is_reproducible_and_small():
     one, two = drawn()._repr_html_(), drawn()._repr_html_()
     assert one == two == drawn()._repr_html_()
     assert len(gzip.compress(one.encode())) < 3000
     assert not any(word in one for word in ("Matplotlib", "<metadata", "<!--", "xlink"))
 
 
-def test_names_inside_a_drawing_are_its_own():
+def test_ids_inside_a_drawing_are_unique():
     figure, axes = figures.figure(2)
     for axis, end in zip(axes, (1, 2), strict=True):
         axis.plot([0, end], "o-")
@@ -126,11 +126,11 @@ def test_names_inside_a_drawing_are_its_own():
     ("value", "says"),
     [(1, "1"), (0.01, "0.01"), (1000, "1000"), (1e-5, "1e-5"), (1e10, "1e10"), (2, ""), (0, "")],
 )
-def test_ticks_of_a_logarithmic_axis(value, says):
+def test_power_of_ten_formats_ticks(value, says):
     assert figures.power_of_ten(value) == says
 
 
-def test_a_logarithmic_axis_has_them():
+def test_logarithmic_axis_uses_power_of_ten():
     html = figures.draw_curves({"a": [1.0, 1e-4]}, "step", "loss", log=True)._repr_html_()
     assert {"0.01", "1e-4"} <= set(texts(html)[None]) and "tspan" not in html
 
@@ -145,7 +145,7 @@ def test_a_logarithmic_axis_has_them():
         ({}, "en"),
     ],
 )
-def test_the_language_of_a_notebook(monkeypatch, environment, speaks):
+def test_language_follows_the_notebook_or_the_locale(monkeypatch, environment, speaks):
     for name in ("JPY_SESSION_NAME", "LC_ALL", "LC_MESSAGES", "LANG"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():

@@ -27,7 +27,7 @@ def right(model, x, y):
     return evaluate(model, [(x, y)], accuracy=accuracy)["accuracy"]
 
 
-def test_pretrained_knows_the_old_digits_and_each_copy_is_its_own():
+def test_pretrained_recognizes_the_old_digits_and_returns_copies():
     state = torch.get_rng_state()
     model, other = demos.pretrained(), demos.pretrained()
     assert torch.equal(torch.get_rng_state(), state)
@@ -43,14 +43,14 @@ def test_pretrained_knows_the_old_digits_and_each_copy_is_its_own():
         assert again.stem[0].weight.any() and again.stem[1].running_mean.ne(7).any()
 
 
-def test_unseen_is_what_pretraining_left():
+def test_unseen_returns_the_digits_not_used_for_pretraining():
     x, y = digits.load(range(5))
     x_unseen, y_unseen = demos.unseen()
     assert torch.equal(x_unseen, x[demos.KNOWN :]) and len(y_unseen) == len(y) - 700
 
 
 @pytest.mark.parametrize("per_class", [1, 5, 80])
-def test_few_are_balanced_and_apart_from_the_test(per_class):
+def test_few_returns_balanced_samples_outside_the_test_set(per_class):
     (x, y), (x_test, y_test) = demos.few(per_class)
     assert y.bincount().tolist() == [per_class] * 5 and len(x_test) == len(y_test) == 400
     new, _ = digits.load(range(5, 10))
@@ -61,12 +61,12 @@ def test_few_are_balanced_and_apart_from_the_test(per_class):
 
 
 @pytest.mark.parametrize("per_class", [0, 81])
-def test_few_refuses(per_class):
+def test_few_rejects_other_counts(per_class):
     with pytest.raises(ValueError, match="from 1 to 80"):
         demos.few(per_class)
 
 
-def test_batches_are_the_same_in_every_call_and_hold_every_sample():
+def test_batches_are_reproducible_and_contain_every_sample():
     x, y = torch.arange(41.0).unsqueeze(1), torch.arange(41)
     first, second = (list(demos.batches(x, y, 8)) for _ in range(2))
     assert [len(labels) for _, labels in first] == [8] * 5 + [1]
@@ -85,7 +85,7 @@ def sgd(parameters, lr=0.1):
     return torch.optim.SGD(parameters, lr=lr)
 
 
-def test_audit_tells_every_state():
+def test_audit_reports_every_state():
     model = demos.pretrained()
     model.scale = nn.Parameter(torch.ones(1))
     model.stem.requires_grad_(False)
@@ -101,27 +101,27 @@ def test_audit_tells_every_state():
     }
 
 
-def test_audit_sees_a_left_gradient_a_lost_head_and_two_rates():
+def test_audit_reports_left_gradients_lost_heads_and_two_rates():
     model = demos.pretrained()
     optimizer = sgd(model.parameters())
     model(torch.randn(4, 1, 8, 8)).sum().backward()
     model.eval().stem.requires_grad_(False)
     model.head = nn.Linear(128, 3)
-    told = fine_tuning.audit(model, optimizer)
-    assert told["stem"] == "frozen, gradient left"
-    assert told["head"] == "in no group" and told["(not in the model)"] == "2 parameters"
+    message = fine_tuning.audit(model, optimizer)
+    assert message["stem"] == "frozen, gradient left"
+    assert message["head"] == "in no group" and message["(not in the model)"] == "2 parameters"
     model.stem.zero_grad()
     assert fine_tuning.audit(model, optimizer)["stem"] == "frozen"
     two = sgd([{"params": [model.head.weight]}, {"params": [model.head.bias], "lr": 1e-3}])
     assert fine_tuning.audit(model, two)["head"] == "lr 0.001, lr 0.1"
 
 
-def test_audit_leaves_out_what_has_no_parameters():
+def test_audit_skips_modules_without_parameters():
     model = nn.Sequential(nn.ReLU(), nn.Linear(2, 1), nn.Dropout())
     assert fine_tuning.audit(model, sgd(model.parameters())) == {"1": "lr 0.1"}
 
 
-def test_audit_sees_statistics_without_parameters_and_in_partly_frozen_parts():
+def test_audit_reports_moving_statistics():
     plain = nn.BatchNorm1d(2, affine=False)
     mixed = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).requires_grad_(False))
     learning = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
@@ -135,27 +135,27 @@ def test_audit_sees_statistics_without_parameters_and_in_partly_frozen_parts():
     kept = fine_tuning.keep(model)
     model(torch.randn(4, 2))
     assert fine_tuning.changed(kept, model) == ["0", "1", "2"]
-    told = fine_tuning.audit(model.eval(), optimizer)
-    assert told == {"1": "lr 0.1, partly frozen", "2": "lr 0.1"}
+    message = fine_tuning.audit(model.eval(), optimizer)
+    assert message == {"1": "lr 0.1, partly frozen", "2": "lr 0.1"}
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.sets(st.sampled_from(["stem", "layer1", "layer2", "head"])), st.booleans())
-def test_audit_says_frozen_exactly_where_a_step_changes_nothing(frozen, training):
+def test_audit_reports_frozen_exactly_where_a_step_changes_nothing(frozen, training):
     model = demos.pretrained().train(training)
     for name in frozen:
         model.get_submodule(name).requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
-    told = fine_tuning.audit(model, optimizer)
+    message = fine_tuning.audit(model, optimizer)
     kept = fine_tuning.keep(model)
     if len(frozen) < 4:
         model(torch.randn(4, 1, 8, 8)).sum().backward()
         optimizer.step()
         moved = fine_tuning.changed(kept, model)
-        assert [name for name, state in told.items() if state != "frozen"] == moved
+        assert [name for name, state in message.items() if state != "frozen"] == moved
 
 
-def test_changed_names_children_once_and_new_entries():
+def test_changed_lists_each_child_once_and_new_entries():
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     kept = fine_tuning.keep(model)
     assert fine_tuning.changed(kept, model) == []
@@ -189,7 +189,7 @@ def test_changed_compares_extra_states():
     assert fine_tuning.changed(kept, model) == ["1"]
 
 
-def test_head_of_is_the_layer_that_gives_the_classes():
+def test_head_of_returns_the_layer_with_the_classes():
     with torch.device("meta"):
         for name in ("resnet50", "vgg11_bn", "mobilenet_v2", "vit_b_16", "efficientnet_b0"):
             model = models.get_model(name, weights=None, num_classes=7)
@@ -198,7 +198,7 @@ def test_head_of_is_the_layer_that_gives_the_classes():
             fine_tuning.head_of(models.squeezenet1_1(weights=None))
 
 
-def test_download_of_names_the_file_and_downloads_nothing(monkeypatch):
+def test_download_of_returns_the_file_name_without_a_download(monkeypatch):
     def network(*args, **options):
         raise AssertionError("a download was tried")
 
@@ -225,7 +225,7 @@ def test_download_of_names_the_file_and_downloads_nothing(monkeypatch):
     assert models.WeightsEnum.get_state_dict.__name__ == "get_state_dict"  # put back
 
 
-def test_children_extractor_keeps_what_is_named():
+def test_children_extractor_returns_the_named_outputs():
     model = nn.Sequential()
     model.add_module("a", nn.Linear(3, 4))
     model.add_module("b", nn.Tanh())
@@ -249,7 +249,7 @@ def test_children_extractor_keeps_what_is_named():
     st.booleans(),
     st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
 )
-def test_lora_starts_at_the_base_learns_both_and_merges(inputs, outputs, rank, alpha, bias, dtype):
+def test_lora_starts_at_the_base_and_merges(inputs, outputs, rank, alpha, bias, dtype):
     base = nn.Linear(inputs, outputs, bias=bias, dtype=dtype)
     before = fine_tuning.keep(base)
     layer = fine_tuning.LoRALinear(base, rank, alpha)
@@ -270,7 +270,7 @@ def test_lora_starts_at_the_base_learns_both_and_merges(inputs, outputs, rank, a
     assert all(torch.equal(v, before[k]) for k, v in base.state_dict().items())  # left alone
 
 
-def test_attention_and_encoder_layers_read_the_adapted_weight():
+def test_attention_and_encoder_layers_use_the_adapted_weight():
     encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
     plain = copy.deepcopy(encoder)
     encoder.linear1 = fine_tuning.LoRALinear(encoder.linear1, 2)
@@ -288,7 +288,7 @@ def test_attention_and_encoder_layers_read_the_adapted_weight():
         assert torch.allclose(encoder.eval()(x), plain.eval()(x), atol=1e-5)
 
 
-def test_lora_refuses_other_layers_and_no_rank():
+def test_lora_rejects_other_layers_and_invalid_ranks():
     with pytest.raises(TypeError, match=r"expected an nn\.Linear, got Conv2d"):
         fine_tuning.LoRALinear(nn.Conv2d(1, 1, 1), 2)
     with pytest.raises(ValueError, match="rank of at least 1, got 0"):
@@ -310,18 +310,18 @@ def test_body_rate_zero_keeps_the_old_digits():
     assert found == demos.body_rate(0.0, seeds=1)
 
 
-def test_a_body_rate_that_diverges_is_measured_too():
+def test_diverging_body_rate_is_measured():
     found = demos.body_rate(10.0, seeds=1)
     assert 0 <= found["new"] < 0.5 and 0 <= found["old"] < 0.5
 
 
 @pytest.mark.parametrize(("rate", "seeds"), [(-0.1, 1), (0.1, 0)])
-def test_body_rate_refuses(rate, seeds):
+def test_body_rate_rejects_negative_rates_and_zero_seeds(rate, seeds):
     with pytest.raises(ValueError, match="a rate of 0 or more and a seed"):
         demos.body_rate(rate, seeds)
 
 
-def test_figure_shows_the_numbers_in_order():
+def test_draw_body_rates_draws_the_numbers_in_order():
     found = {0.1: {"new": 0.2, "old": 0.3}, 0.01: {"new": 0.8, "old": 0.9}}
     figure = demos.draw_body_rates(found)
     new, old = figure.axes[0].lines[:2]
@@ -439,7 +439,7 @@ def by_membership(model, head, lr):
         (lambda m, h, lr: None, "a list of two groups"),
     ],
 )
-def test_groups(answer, says):
+def test_check_groups_accepts_right_and_rejects_wrong_answers(answer, says):
     for seed in range(20):
         torch.manual_seed(seed)
         verdict = exercises.check_groups(answer)
@@ -537,7 +537,7 @@ def refreeze(model):
         (refreeze, "requires_grad has changed"),
     ],
 )
-def test_train_mode(answer, says):
+def test_check_train_mode_accepts_right_and_rejects_wrong_answers(answer, says):
     for seed in range(10):
         torch.manual_seed(seed)
         verdict = exercises.check_train_mode(answer)
@@ -647,7 +647,7 @@ def starter_capture(model, names, x):
     return kept
 
 
-def test_hooks_are_still_where_pytorch_kept_them():
+def test_hooks_are_stored_in_the_private_attributes_of_modules():
     model = nn.Sequential(nn.Linear(1, 1))
     assert exercises._hooks(model) == 0
     model[0].register_forward_hook(lambda *_: None)
@@ -694,7 +694,7 @@ def then(spoil):
         (then(lambda model: torch.rand(1)), "random numbers were drawn"),
     ],
 )
-def test_capture(answer, says):
+def test_check_capture_accepts_right_and_rejects_wrong_answers(answer, says):
     for seed in range(20):
         torch.manual_seed(seed)
         verdict = exercises.check_capture(answer)
@@ -702,7 +702,7 @@ def test_capture(answer, says):
         assert says is None or says in verdict.message
 
 
-def test_a_frozen_part_of_the_head_is_left_out():
+def test_check_groups_rejects_frozen_parameters_of_the_head():
     def groups(model, head, lr):
         body = [
             p
@@ -716,7 +716,7 @@ def test_a_frozen_part_of_the_head_is_left_out():
     assert not found.passed and "head.scale is frozen" in found.message
 
 
-def test_a_mode_lost_at_a_missing_name_is_seen():
+def test_check_capture_rejects_a_mode_lost_at_a_missing_name():
     def capture(model, names, x):
         kept, hooks = {}, []
         modes = [(m, m.training) for m in model.modules()]

@@ -50,8 +50,8 @@ def test_document_rule_equals_a_mask_by_hand(lengths, length):
     mask = create_mask(flex.document_rule(doc), len(doc), None, length, length, device="cpu")
     for b, row in enumerate(doc.tolist()):
         for i, mine in enumerate(row):
-            wanted = [i == j or (mine == row[j] >= 0 and j < i) for j in range(length)]
-            assert mask[b, 0, i].tolist() == wanted
+            expected = [i == j or (mine == row[j] >= 0 and j < i) for j in range(length)]
+            assert mask[b, 0, i].tolist() == expected
 
 
 @pytest.mark.parametrize(("size", "past"), [(1, 0), (3, 0), (2, 4), (9, 2)])
@@ -61,14 +61,14 @@ def test_window_rule_counts_from_the_cache(size, past):
         assert row == [0 <= i + past - j < size for j in range(3 + past)]
 
 
-def test_a_window_needs_a_position():
+def test_window_rule_rejects_invalid_size_and_past():
     for size, past in ((0, 0), (2, -1)):
         with pytest.raises(ValueError, match="size must be at least 1"):
             flex.window_rule(size, past)
 
 
 @pytest.mark.parametrize("lengths", ["ab", None, [1, 2], [[2.5]], [["a"]], [None]])
-def test_lengths_that_are_no_lists_of_integers_are_named(lengths):
+def test_document_index_rejects_invalid_lengths(lengths):
     with pytest.raises(TypeError, match="lengths must be|a length must be an integer|NoneType"):
         flex.document_index(lengths)
     with pytest.raises(TypeError, match="a length must be an integer, got 2.5"):
@@ -87,25 +87,25 @@ def test_lengths_that_are_no_lists_of_integers_are_named(lengths):
         (torch.zeros(1, 2, 3, dtype=torch.int64), ValueError, r"got \(1, 2, 3\)"),
     ],
 )
-def test_what_is_no_document_index_is_named(doc, error, words):
+def test_document_rule_rejects_an_invalid_index(doc, error, words):
     with pytest.raises(error, match=words):
         flex.document_rule(doc)
 
 
 @pytest.mark.parametrize("arguments", [(1.5,), ("a",), (None,), (2, 2.5), (2, None)])
-def test_a_window_needs_integers(arguments):
+def test_window_rule_requires_integers(arguments):
     with pytest.raises(TypeError, match="size and past must be integers, got"):
         flex.window_rule(*arguments)
 
 
 @pytest.mark.parametrize("given_", [None, torch.ones(2, 2), "a", causal])
-def test_block_kinds_needs_a_block_mask(given_):
+def test_block_kinds_requires_a_block_mask(given_):
     with pytest.raises(TypeError, match="expected a block mask from create_block_mask, got"):
         flex.block_kinds(given_)
 
 
 @pytest.mark.parametrize("length", [200, 256, 512])
-def test_block_kinds_are_those_of_the_mask(length):
+def test_block_kinds_match_the_mask(length):
     doc = flex.document_index([[128, length - 128], [length]])
     for rule, n in ((causal, 1), (flex.document_rule(doc), 2), (flex.window_rule(100), 1)):
         kinds = flex.block_kinds(create_block_mask(rule, n, None, length, length, device="cpu"))
@@ -117,11 +117,11 @@ def test_block_kinds_are_those_of_the_mask(length):
                 for k in range(count):
                     part = mask[b, 0, 128 * q : 128 * (q + 1), 128 * k : 128 * (k + 1)]
                     whole = part.shape == (128, 128) and part.all()
-                    wanted = 2 if whole else int(part.any())
-                    assert kinds[b, 0, q, k] == wanted
+                    expected = 2 if whole else int(part.any())
+                    assert kinds[b, 0, q, k] == expected
 
 
-def test_draw_blocks_marks_what_is_computed():
+def test_draw_blocks_marks_computed_blocks():
     drawing = demos.draw_blocks({"causal": torch.tensor([[1, 0], [2, 1]])})
     assert drawing.labels() == ["1", "2", "block of keys", "block of queries", "causal"]
     colors = [to_hex(patch.get_facecolor()) for patch in drawing.axes[0].patches]
@@ -133,7 +133,7 @@ def test_draw_blocks_marks_what_is_computed():
 # ---------------------------------------------------------------- sentences of the chapter
 
 
-def test_flex_attention_warns_once_that_it_computes_all_scores(monkeypatch):
+def test_flex_attention_warns_once_about_full_scores(monkeypatch):
     monkeypatch.setattr("torch.nn.attention.flex_attention._WARNINGS_SHOWN", set())
     q = torch.randn(1, 1, 4, 8)
     with pytest.warns(UserWarning, match="materializes the full scores matrix"):
@@ -145,7 +145,7 @@ def test_flex_attention_warns_once_that_it_computes_all_scores(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:flex_attention called")
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_flex_attention_looks_at_each_input_and_not_at_the_mode(which):
+def test_flex_attention_on_cpu_rejects_inputs_that_require_grad(which):
     inputs = [torch.randn(1, 1, 4, 8) for _ in range(3)]
     inputs[which].requires_grad_()
     with torch.no_grad():
@@ -156,7 +156,7 @@ def test_flex_attention_looks_at_each_input_and_not_at_the_mode(which):
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called")
-def test_the_chapters_words_on_what_flex_attention_refuses():
+def test_flex_attention_rejects_backward_control_flow_and_other_lengths():
     q = torch.randn(1, 1, 4, 8, requires_grad=True)
     with torch.no_grad(), pytest.raises(NotImplementedError, match="backward on CPU"):
         flex_attention(q, q, q)
@@ -183,7 +183,7 @@ def test_the_chapters_words_on_what_flex_attention_refuses():
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called")
-def test_a_captured_bias_gets_its_gradient_on_a_cpu():
+def test_captured_bias_gets_its_gradient_on_the_cpu():
     q = torch.randn(1, 1, 6, 8)
     bias, other = (torch.zeros(6, requires_grad=True) for _ in range(2))
     out = flex_attention(q, q, q, score_mod=lambda score, b, h, i, j: score + bias[j])
@@ -193,7 +193,7 @@ def test_a_captured_bias_gets_its_gradient_on_a_cpu():
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called")
-def test_hiding_by_a_product_gives_the_hidden_key_most_where_other_scores_are_negative():
+def test_masking_by_a_product_favours_the_masked_key():
     q = torch.ones(1, 1, 2, 4)
     weights = flex_attention(
         q, -q, torch.eye(2)[None, None], score_mod=lambda score, b, h, i, j: score * (i >= j)
@@ -202,7 +202,7 @@ def test_hiding_by_a_product_gives_the_hidden_key_most_where_other_scores_are_ne
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_compiled_kernel_goes_by_the_table_of_blocks():
+def test_compiled_kernel_follows_the_block_table():
     if shutil.which("g++") is None:
         pytest.skip("torch.compile needs a compiler on a CPU")
     doc = torch.arange(256) // torch.tensor([[128], [256]])
@@ -213,7 +213,7 @@ def test_a_compiled_kernel_goes_by_the_table_of_blocks():
     q = torch.randn(2, 1, 256, 16)
     k, v = q.clone(), q.clone()
     seen = create_mask(same_doc, 2, None, 256, 256, device="cpu")
-    wanted = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
     block_mask = create_block_mask(same_doc, None, None, 256, 256, device="cpu")
     once = inductor.patch(cpp_cache_precompile_headers=False, compile_threads=1)  # one kernel only
     for function, right in (
@@ -227,11 +227,13 @@ def test_a_compiled_kernel_goes_by_the_table_of_blocks():
             if "InductorError" not in type(error).__name__:
                 raise
             pytest.skip("flex_attention cannot be compiled here")
-        assert [torch.allclose(*pair, atol=1e-4) for pair in zip(out, wanted, strict=True)] == right
+        assert [
+            torch.allclose(*pair, atol=1e-4) for pair in zip(out, expected, strict=True)
+        ] == right
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_compiled_kernel_computes_full_blocks_without_the_rule():
+def test_compiled_kernel_computes_full_blocks_without_the_rule():
     if shutil.which("g++") is None:
         pytest.skip("torch.compile needs a compiler on a CPU")
     flag = torch.tensor(True)
@@ -334,7 +336,7 @@ def documents_in_place(doc):
         ),
     ],
 )
-def test_document_rule_exercise(answer, says):
+def test_check_document_rule_accepts_right_and_rejects_wrong_answers(answer, says):
     for _ in range(3):
         expect(exercises.check_document_rule(answer), says)
 
@@ -416,11 +418,11 @@ def alibi_distance(slopes):
         (lambda s: lambda score, b, h, i, j: score * math.nan, "the result has nan"),
     ],
 )
-def test_alibi_exercise(answer, says):
+def test_check_alibi_accepts_right_and_rejects_wrong_answers(answer, says):
     for _ in range(2):
         expect(exercises.check_alibi(answer), says)
 
 
-def test_a_bool_is_no_length():
+def test_document_index_rejects_a_bool_length():
     with pytest.raises(TypeError, match="must be an integer, got True"):
         flex.document_index([[True, 2]])

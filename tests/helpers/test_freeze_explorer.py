@@ -28,7 +28,7 @@ def rule(frozen, evaluation, given, decay, zeros) -> list[str]:
 
 
 @pytest.mark.parametrize("switches", GRID)
-def test_every_outcome_is_what_torch_does(switches):
+def test_each_outcome_matches_torch(switches):
     now = settings(switches)
     before, after, grads = freeze.step(**now)
     row = DATA["rows"][GRID.index(switches)]
@@ -51,7 +51,7 @@ def test_every_outcome_is_what_torch_does(switches):
 
 
 @pytest.mark.parametrize("switches", GRID)
-def test_a_step_of_sgd_by_hand(switches):
+def test_sgd_step_matches_the_formula(switches):
     now = settings(switches)
     before, after, grads = freeze.step(**now)
     for name, grad in grads.items():
@@ -63,7 +63,7 @@ def test_a_step_of_sgd_by_hand(switches):
             assert (grad is None) != now["zeros"]
 
 
-def test_it_leaves_the_state_of_the_generator():
+def test_explorer_keeps_the_random_state():
     torch.manual_seed(1)
     state = torch.get_rng_state()
     freeze.freeze_explorer()
@@ -78,7 +78,7 @@ def text(number) -> str:
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_line_of_each_setting(show, cover, lang):
+def test_every_setting_renders_its_changed_tensors(show, cover, lang):
     page = show(freeze.freeze_explorer(lang), width=375)
     element = page.locator("freeze-explorer")
     boxes, lines = element.get_by_role("checkbox").all(), element.locator(".drawing button")
@@ -120,22 +120,22 @@ WHY = [
 ]
 
 
-def test_each_line_says_why(show):
+def test_selected_line_shows_the_reason(show):
     page = show(freeze.freeze_explorer("en"), width=800)
     element = page.locator("freeze-explorer")
     for switches, name, reason in WHY:
         for box, on in zip(element.get_by_role("checkbox").all(), switches, strict=True):
             box.set_checked(bool(on))
         element.get_by_role("button", name=name).focus()
-        said = element.locator(".said").inner_text()
+        output = element.locator(".said").inner_text()
         moved = name in rule(*switches)
         assert (
-            said.startswith(f"{name} {'changes' if moved else 'does not change'}.")
-            and reason in said
+            output.startswith(f"{name} {'changes' if moved else 'does not change'}.")
+            and reason in output
         )
 
 
-def test_the_task_by_keyboard(show):
+def test_task_can_be_completed_by_keyboard(show):
     page = show(freeze.freeze_explorer("zh"), width=375)
     element, task = page.locator("freeze-explorer"), page.locator("freeze-explorer .task")
     boxes = element.get_by_role("checkbox").all()

@@ -15,7 +15,7 @@ SIZE = st.integers(1, 4)
 
 @given(SIZE, SIZE, SIZE, SIZE, st.integers(0, 1), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=150)
-def test_each_entry_by_hand(rows, columns, high, wide, dim, random):
+def test_connect_matches_torch_entry_by_entry(rows, columns, high, wide, dim, random):
     """Where the index is larger than `x` or points beyond it, torch refuses."""
     x = torch.tensor([[random.randrange(100) for _ in range(columns)] for _ in range(rows)])
     index = torch.tensor([[random.randrange(4) for _ in range(wide)] for _ in range(high)])
@@ -44,7 +44,7 @@ def test_each_entry_by_hand(rows, columns, high, wide, dim, random):
 # ---------------------------------------------------------------- in a browser
 
 
-def test_every_setting_on_the_page(show):
+def test_page_shows_every_setting(show):
     page = show(gather.gather_explorer(), width=375)
     element = page.locator("gather-explorer")
     data = json.loads(gather.gather_explorer().data)
@@ -56,46 +56,46 @@ def test_every_setting_on_the_page(show):
             for operation in ("gather", "scatter", "scatter_add"):
                 element.locator("[data-key=operation]").select_option(operation)
                 shown = element.locator(".grids button").all_inner_texts()
-                said = element.locator(".said").inner_text()
+                text = element.locator(".said").inner_text()
                 if "error" in found:
-                    assert said.startswith(found["error"]) and not shown
+                    assert text.startswith(found["error"]) and not shown
                     continue
                 assert shown == ["?" if v is None else str(v) for v in found[operation]]
                 short = index.shape[1 - dim] < gather.X.shape[1 - dim]
-                assert (f"has size {index.shape[1 - dim]} along dimension {1 - dim}" in said) == (
+                assert (f"has size {index.shape[1 - dim]} along dimension {1 - dim}" in text) == (
                     short
                 )
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_it_opens_with_one_row_read_and_the_task_needs_a_column(show):
+def test_explorer_opens_with_dim_0_and_the_task_requires_dim_1(show):
     page = show(gather.gather_explorer("zh"), width=375)
     element, task = page.locator("gather-explorer"), page.locator("gather-explorer .task")
     assert element.locator(".grids button").all_inner_texts() == ["11", "12", "10"]
     element.locator(".grids button").last.focus()
     page.keyboard.press("ArrowLeft")
-    said = element.locator(".said").inner_text()
-    assert said.startswith("out[0, 1] = x[0, index[0, 1]] = x[0, 2] = 12。")
+    text = element.locator(".said").inner_text()
+    assert text.startswith("out[0, 1] = x[0, index[0, 1]] = x[0, 2] = 12。")
     element.locator("[data-key=dim][value='0']").check()
-    said = element.locator(".said").inner_text()
-    assert said.startswith("out[0, 1] = x[index[0, 1], 1] = x[2, 1] = 31。")
+    text = element.locator(".said").inner_text()
+    assert text.startswith("out[0, 1] = x[index[0, 1], 1] = x[2, 1] = 31。")
     element.locator("[data-key=index]").select_option("1")
     assert task.inner_text().startswith("任务")
     element.locator("[data-key=dim][value='1']").check()
     assert task.inner_text().startswith("✓ 完成")
 
 
-def test_several_writers(show):
+def test_scatter_reports_several_writes_to_one_entry(show):
     page = show(gather.gather_explorer(), width=800)
     element = page.locator("gather-explorer")
     element.locator("[data-key=index]").select_option("3")
     element.locator("[data-key=operation]").select_option("scatter")
     element.locator(".grids button").nth(6).hover()
-    said = element.locator(".said")
-    assert said.inner_text().startswith(
+    text = element.locator(".said")
+    assert text.inner_text().startswith(
         "src[1, 0], src[1, 1] are all written to out[1, 2], and one of them is kept"
     )
     element.locator("[data-key=operation]").select_option("scatter_add")
-    assert said.inner_text().startswith("out[1, 2] = src[1, 0] + src[1, 1] = 7")
+    assert text.inner_text().startswith("out[1, 2] = src[1, 0] + src[1, 1] = 7")
     element.locator(".grids button").nth(3).hover()
-    assert said.inner_text().startswith("out[0, 3] = 0")
+    assert text.inner_text().startswith("out[0, 3] = 0")

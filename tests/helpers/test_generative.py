@@ -32,7 +32,7 @@ def seeded(seed: int) -> torch.Generator:
 
 @given(seeds, st.integers(1, 9))
 @settings(deadline=None, max_examples=30)
-def test_samples_of_the_ring_cover_all_its_modes(seed, modes):
+def test_ring_samples_cover_all_modes(seed, modes):
     centres = generative.ring_centres(modes)
     assert torch.allclose(centres.norm(dim=1), torch.ones(modes))
     x = generative.ring(200 * modes, modes, std=0.02, generator=seeded(seed))
@@ -40,13 +40,13 @@ def test_samples_of_the_ring_cover_all_its_modes(seed, modes):
     assert (covered, share) == (modes, 1.0)
 
 
-def test_neighbours_on_the_ring_are_at_equal_distances():
+def test_ring_centres_have_equal_distances():
     centres = generative.ring_centres(8)
     gaps = (centres - centres.roll(1, 0)).norm(dim=1)
     assert torch.allclose(gaps, torch.full((8,), 2 * math.sin(math.pi / 8)))
 
 
-def test_a_mode_needs_a_share_of_all_samples_and_far_samples_count_for_none():
+def test_count_modes_requires_the_least_share_and_ignores_far_samples():
     centres = torch.tensor([[0.0], [1.0], [5.0]])
     x = torch.tensor([[0.01]] * 97 + [[1.0]] * 2 + [[3.0]])
     assert generative.count_modes(x, centres, radius=0.1) == (2, 0.99)
@@ -65,30 +65,30 @@ def test_a_mode_needs_a_share_of_all_samples_and_far_samples_count_for_none():
         (torch.zeros(4, 2).long(), torch.zeros(3, 2), "floating point, got torch.int64"),
     ],
 )
-def test_bad_samples_are_refused(samples, centres, words):
+def test_count_modes_rejects_invalid_samples(samples, centres, words):
     with pytest.raises(ValueError, match=words):
         generative.count_modes(samples, centres, 0.1)
 
 
 @pytest.mark.parametrize("modes", [0, 1.5, "8"])
-def test_a_ring_has_a_mode(modes):
+def test_ring_centres_requires_a_positive_int(modes):
     with pytest.raises(ValueError, match=f"an int of at least 1, got {modes!r}"):
         generative.ring_centres(modes)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_modes_are_counted_in_every_floating_point_dtype(dtype):
+def test_count_modes_accepts_every_floating_point_dtype(dtype):
     centres = generative.ring_centres()
     assert generative.count_modes(centres.to(dtype), centres, 0.1) == (8, 1.0)
 
 
-def test_distances_keep_their_digits_far_from_0():
+def test_count_modes_keeps_precision_far_from_0():
     centres = generative.ring_centres().repeat(8, 1) + 5000
     assert generative.count_modes(centres + 0.05, centres, 0.1)[1] == 1.0
     assert generative.count_modes(centres + 0.1, centres, 0.1)[1] == 0.0
 
 
-def test_the_kl_of_no_sample_is_empty():
+def test_kl_of_an_empty_batch_is_empty():
     for shape in ((0, 3), (0,), (0, 2, 3), (0, 0)):
         got = generative.kl_to_standard_normal(torch.zeros(shape), torch.zeros(shape))
         assert got.shape == (0,)
@@ -99,7 +99,7 @@ def test_the_kl_of_no_sample_is_empty():
 
 @given(seeds, st.sampled_from([(1,), (4, 3), (2, 3, 5)]))
 @settings(deadline=None, max_examples=40)
-def test_the_kl_is_that_of_torch_distributions(seed, shape):
+def test_kl_matches_torch_distributions(seed, shape):
     mu, logvar = 3 * torch.randn(2, *shape, dtype=torch.float64, generator=seeded(seed))
     exact = kl_divergence(Normal(mu, (logvar / 2).exp()), Normal(0.0, 1.0))
     got = generative.kl_to_standard_normal(mu, logvar)
@@ -108,7 +108,7 @@ def test_the_kl_is_that_of_torch_distributions(seed, shape):
     assert (got >= 0).all()
 
 
-def test_the_kl_of_the_prior_is_0_and_small_ones_keep_their_digits():
+def test_kl_of_the_prior_is_0_and_small_values_keep_precision():
     zeros = torch.zeros(3, 4)
     assert torch.equal(generative.kl_to_standard_normal(zeros, zeros), torch.zeros(3))
     tiny = torch.full((1, 1), 1e-3)  # KL is logvar² / 4 for small logvar
@@ -116,14 +116,14 @@ def test_the_kl_of_the_prior_is_0_and_small_ones_keep_their_digits():
     assert math.isclose(got.item(), 1e-6 / 4, rel_tol=0.01)
 
 
-def test_gradcheck_of_the_kl():
+def test_kl_passes_gradcheck():
     inputs = torch.randn(2, 3, 2, dtype=torch.float64, generator=seeded(0)).unbind(0)
     leaves = [x.clone().requires_grad_() for x in inputs]
     assert torch.autograd.gradcheck(generative.kl_to_standard_normal, leaves)
 
 
 @pytest.mark.parametrize("shapes", [((2, 3), (2, 1)), ((), ())])
-def test_mu_and_logvar_have_one_shape(shapes):
+def test_kl_rejects_mu_and_logvar_of_invalid_shapes(shapes):
     with pytest.raises(ValueError, match=r"the same shape \(N, ...\), got"):
         generative.kl_to_standard_normal(*(torch.zeros(s) for s in shapes))
 
@@ -133,7 +133,7 @@ def test_mu_and_logvar_have_one_shape(shapes):
 
 @given(st.integers(20, 1500))
 @settings(deadline=None, max_examples=40)
-def test_every_schedule_ends_in_noise(steps):
+def test_noise_schedule_ends_in_noise(steps):
     betas = generative.noise_schedule(steps)
     bars = (1 - betas.double()).cumprod(0)
     assert betas.shape == (steps,) and betas.dtype == torch.float32
@@ -141,7 +141,7 @@ def test_every_schedule_ends_in_noise(steps):
     assert bars[-1] < 1e-4 and bars[0] > 0.99
 
 
-def test_with_1000_steps_it_is_the_schedule_of_ddpm():
+def test_noise_schedule_of_1000_steps_matches_ddpm():
     assert torch.allclose(generative.noise_schedule(1000), torch.linspace(1e-4, 0.02, 1000))
 
 
@@ -155,7 +155,7 @@ def test_with_1000_steps_it_is_the_schedule_of_ddpm():
         ((9, 0.1, math.inf), "finite, got 0.1 and inf"),
     ],
 )
-def test_bad_schedules_are_refused(arguments, words):
+def test_noise_schedule_rejects_invalid_arguments(arguments, words):
     with pytest.raises(ValueError, match=words):
         generative.noise_schedule(*arguments)
 
@@ -173,7 +173,7 @@ def test_q_sample_uses_the_coefficient_of_each_sample(seed, shape):
         assert torch.allclose(got[i], want, atol=1e-6)
 
 
-def test_one_step_at_a_time_has_the_mean_and_the_variance_of_q_sample():
+def test_q_sample_matches_mean_and_variance_of_single_steps():
     betas = generative.noise_schedule(30).double()
     bars = (1 - betas).cumprod(0)
     mean, variance = 1.0, 0.0
@@ -194,13 +194,13 @@ def test_one_step_at_a_time_has_the_mean_and_the_variance_of_q_sample():
         (torch.tensor([-1, 1, 2]), "from 0 to 9, got -1 to 2"),
     ],
 )
-def test_bad_steps_are_refused(t, words):
+def test_q_sample_rejects_invalid_steps(t, words):
     x, bars = torch.zeros(3, 2), (1 - generative.noise_schedule(10)).cumprod(0)
     with pytest.raises(ValueError, match=words):
         generative.q_sample(x, t, x, bars)
 
 
-def test_images_of_integers_are_refused():
+def test_q_sample_rejects_integer_images():
     """Their coefficients would be rounded to 0."""
     bars, t = (1 - generative.noise_schedule(10)).cumprod(0), torch.tensor([0, 1, 2])
     for dtype in (torch.uint8, torch.int64):
@@ -213,7 +213,7 @@ def test_images_of_integers_are_refused():
         generative.q_sample(torch.zeros(()), t[0], torch.zeros(()), bars)
 
 
-def test_a_prediction_has_the_shape_of_the_samples():
+def test_prediction_of_another_shape_raises():
     """(N, 1) and (N,) would broadcast to (N, N)."""
     betas = generative.noise_schedule(5)
     with pytest.raises(ValueError, match=r"predicted .* of x, \(4,\), got \(4, 1\)"):
@@ -228,7 +228,7 @@ def test_a_prediction_has_the_shape_of_the_samples():
 @pytest.mark.parametrize(
     "betas", [torch.zeros(0), torch.zeros(3), torch.ones(3), torch.full((1, 3), 0.1)]
 )
-def test_betas_are_between_0_and_1(betas):
+def test_betas_outside_0_to_1_raise(betas):
     for sample in (
         lambda: generative.ddpm_sample(lambda x, t: x, (4,), betas),
         lambda: generative.reverse_step(torch.zeros(4), torch.zeros(4), 0, betas, torch.zeros(4)),
@@ -237,13 +237,13 @@ def test_betas_are_between_0_and_1(betas):
             sample()
 
 
-def test_noise_has_the_shape_of_the_data():
+def test_q_sample_rejects_noise_of_another_shape():
     bars = (1 - generative.noise_schedule(10)).cumprod(0)
     with pytest.raises(ValueError, match=r"shape of x0, \(3, 2\), got \(3, 1\)"):
         generative.q_sample(torch.zeros(3, 2), torch.zeros(3).long(), torch.zeros(3, 1), bars)
 
 
-def test_a_reverse_step_is_the_posterior_of_two_gaussians():
+def test_reverse_step_matches_the_gaussian_posterior():
     """Given x0, the step has the mean and variance of q(x_{t-1} | x_t, x0) by Bayes' rule."""
     betas = generative.noise_schedule(20).double()
     bars = (1 - betas).cumprod(0)
@@ -258,7 +258,7 @@ def test_a_reverse_step_is_the_posterior_of_two_gaussians():
         assert torch.allclose(moved.square(), 1 / precision)
 
 
-def test_the_last_step_returns_the_data_and_ignores_the_noise():
+def test_last_reverse_step_returns_the_data_and_ignores_noise():
     betas = generative.noise_schedule(20)
     x0, noise = torch.randn(2, 4, 3, generator=seeded(2))
     bars = (1 - betas).cumprod(0)
@@ -269,13 +269,13 @@ def test_the_last_step_returns_the_data_and_ignores_the_noise():
 
 
 @pytest.mark.parametrize("t", [-1, 10, 2.0, True, None, torch.tensor([0, 1])])
-def test_a_reverse_step_outside_the_schedule_is_refused(t):
+def test_reverse_step_rejects_steps_outside_the_schedule(t):
     x = torch.zeros(2)
     with pytest.raises(ValueError, match=f"one int from 0 to 9, got {re.escape(repr(t))}"):
         generative.reverse_step(x, x, t, generative.noise_schedule(10), x)
 
 
-def test_a_step_may_be_a_tensor_of_one_element():
+def test_reverse_step_accepts_a_one_element_tensor_as_step():
     x, betas = torch.ones(2), generative.noise_schedule(10)
     want = generative.reverse_step(x, x, 3, betas, x)
     assert torch.equal(generative.reverse_step(x, x, torch.tensor(3), betas, x), want)
@@ -283,7 +283,7 @@ def test_a_step_may_be_a_tensor_of_one_element():
 
 @pytest.mark.parametrize("steps", [50, 200])
 @pytest.mark.parametrize("share", [0.1, 0.5])
-def test_with_the_best_model_samples_have_the_distribution_of_the_data(steps, share):
+def test_optimal_model_samples_match_the_data_distribution(steps, share):
     betas = generative.noise_schedule(steps)
     weights = torch.tensor([share, 1 - share])
     model = demos.Mixture(torch.tensor([-1.0, 1.0]), weights, 0.1, (1 - betas).cumprod(0))
@@ -295,7 +295,7 @@ def test_with_the_best_model_samples_have_the_distribution_of_the_data(steps, sh
     assert torch.equal(x, again)
 
 
-def test_the_sampler_goes_down_to_step_0_and_records_no_graph():
+def test_ddpm_sample_runs_every_step_and_records_no_graph():
     steps, w = [], torch.ones((), requires_grad=True)
 
     def model(x, t):
@@ -307,7 +307,7 @@ def test_the_sampler_goes_down_to_step_0_and_records_no_graph():
     assert steps == [6, 5, 4, 3, 2, 1, 0] and not x.requires_grad and x.shape == (3, 1, 2, 2)
 
 
-def test_the_mixture_predicts_the_expected_noise():
+def test_mixture_prediction_minimizes_the_noise_error():
     """No other prediction has a smaller error: small changes of it raise the loss."""
     bars = (1 - generative.noise_schedule(40)).cumprod(0)
     model = demos.Mixture(torch.tensor([-1.0, 1.0]), torch.tensor([0.3, 0.7]), 0.2, bars)
@@ -322,7 +322,7 @@ def test_the_mixture_predicts_the_expected_noise():
         assert F.mse_loss(other, noise) > loss
 
 
-def test_one_gaussian_has_a_linear_prediction():
+def test_single_gaussian_prediction_is_linear():
     bars = (1 - generative.noise_schedule(40)).cumprod(0)
     model = demos.Mixture(torch.tensor([0.0]), torch.tensor([1.0]), 1.0, bars)
     x, t = torch.randn(9, generator=seeded(5)), torch.arange(9)
@@ -331,7 +331,7 @@ def test_one_gaussian_has_a_linear_prediction():
 
 @given(st.integers(1, 20), st.floats(0, 1000, width=32))
 @settings(deadline=None, max_examples=40)
-def test_time_embeddings_are_cosines_and_sines(half, step):
+def test_time_embedding_returns_cosines_and_sines(half, step):
     got = generative.time_embedding(torch.tensor([step, 0.0]), 2 * half)
     assert got.shape == (2, 2 * half) and got.dtype == torch.float32
     assert torch.allclose(got.square().sum(1), torch.full((2,), float(half)), rtol=1e-4)
@@ -339,7 +339,7 @@ def test_time_embeddings_are_cosines_and_sines(half, step):
     assert got[1].tolist() == [1.0] * half + [0.0] * half
 
 
-def test_the_embeddings_of_all_steps_differ():
+def test_time_embeddings_of_all_steps_differ():
     codes = generative.time_embedding(torch.arange(1000), 16)
     assert (torch.cdist(codes, codes) + 9 * torch.eye(1000)).min() > 0.05
 
@@ -352,7 +352,7 @@ def test_the_embeddings_of_all_steps_differ():
         (torch.zeros(3, 1), 4, r"shape \(N,\), got \(3, 1\)"),
     ],
 )
-def test_bad_embeddings_are_refused(t, width, words):
+def test_time_embedding_rejects_invalid_arguments(t, width, words):
     with pytest.raises(ValueError, match=words):
         generative.time_embedding(t, width)
     with pytest.raises(ValueError, match="longest must be above 0, got 0"):
@@ -371,7 +371,7 @@ def test_guidance_is_linear_in_the_scale():
 # ---------------------------------------------------------------- demonstrations
 
 
-def test_blobs_have_one_bright_spot_inside_the_image():
+def test_blobs_contain_one_bright_spot_inside_the_image():
     images = demos.blobs(300, generator=seeded(7))
     assert images.shape == (300, 1, 8, 8) and images.min() >= 0 and images.max() <= 1
     brightest = images.flatten(1).max(1)
@@ -382,14 +382,14 @@ def test_blobs_have_one_bright_spot_inside_the_image():
     assert total.min() > 0.7 * total.max()
 
 
-def test_gradients_of_the_generators_losses():
+def test_generator_gradients_match_the_formulas():
     z = torch.linspace(-20, 20, 41)
     found = demos.generator_gradients(z)
     assert torch.allclose(found["minimax"], -z.sigmoid(), atol=1e-6)
     assert torch.allclose(found["non-saturating"], -(-z).sigmoid(), atol=1e-6)
 
 
-def test_the_figures_have_a_panel_or_a_row_for_each_name():
+def test_figures_have_one_panel_or_row_per_name():
     centres = generative.ring_centres()
     figure = demos.draw_samples({"images": centres, "minimax": centres}, centres)
     assert [axis.get_title(loc="left") for axis in figure.axes] == ["images", "minimax"]
@@ -401,12 +401,12 @@ def test_the_figures_have_a_panel_or_a_row_for_each_name():
 
 
 @pytest.mark.parametrize("latent", [2, 5])
-def test_the_vae_returns_logits_and_both_parameters(latent):
+def test_vae_returns_logits_mu_and_logvar(latent):
     logits, mu, logvar = demos.VAE(latent)(torch.rand(3, 1, 8, 8))
     assert logits.shape == (3, 1, 8, 8) and mu.shape == logvar.shape == (3, latent)
 
 
-def test_each_optimizer_of_a_new_gan_has_the_parameters_of_its_network():
+def test_new_gan_optimizers_contain_their_network_s_parameters():
     G, D, *optimizers = demos.new_gan(lr_G=0.1, lr_D=0.2)
     assert D(G(torch.randn(3, 16))).shape == (3, 1)
     for model, optimizer, lr in zip((G, D), optimizers, (0.1, 0.2), strict=True):
@@ -507,7 +507,7 @@ def ddim_with_a_leading_one(x, predicted, t, before, bars):
         (exercises.check_ddim_step, ddim_with_a_leading_one, 7),
     ],
 )
-def test_right_answers_pass_whatever_is_drawn(check, right, checks):
+def test_right_answers_pass_for_every_draw(check, right, checks):
     for _ in range(20):
         assert check(right) == Verdict(True, f"correct: {checks} checks passed")
 
@@ -601,7 +601,7 @@ def clipping(G, D, optimizer, z):
         (lambda G, D, optimizer, z: 0.0, "G did not change"),
     ],
 )
-def test_wrong_generator_steps_are_named(wrong, words):
+def test_wrong_generator_steps_are_reported(wrong, words):
     for _ in range(3):
         found = exercises.check_generator_step(wrong)
         assert not found.passed and words in found.message, found
@@ -625,7 +625,7 @@ def test_wrong_generator_steps_are_named(wrong, words):
         (lambda m, v, p, w: kl(m.float(), v.float(), p.float(), w.float()), "with float64"),
     ],
 )
-def test_wrong_kls_are_named(wrong, words):
+def test_wrong_kls_are_reported(wrong, words):
     for _ in range(3):
         found = exercises.check_kl(wrong)
         assert not found.passed and words in found.message, found
@@ -673,7 +673,7 @@ def from_the_first(x, predicted, t, before, bars):
         (lambda x, e, t, b, bars: ddim(x, e, t, b, bars).tolist(), "expected a tensor, got list"),
     ],
 )
-def test_wrong_ddim_steps_are_named(wrong, words):
+def test_wrong_ddim_steps_are_reported(wrong, words):
     for _ in range(3):
         found = exercises.check_ddim_step(wrong)
         assert not found.passed and words in found.message, found
@@ -682,7 +682,7 @@ def test_wrong_ddim_steps_are_named(wrong, words):
 # ---------------------------------------------------------------- sentences of the chapter
 
 
-def test_a_graph_that_is_kept_gives_the_generator_the_sum_of_both_gradients():
+def test_retain_graph_accumulates_both_losses_in_the_generator():
     torch.manual_seed(0)
     G, D = nn.Linear(3, 2), nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
     z = torch.randn(5, 3)
@@ -696,7 +696,7 @@ def test_a_graph_that_is_kept_gives_the_generator_the_sum_of_both_gradients():
 
 @given(seeds)
 @settings(deadline=None, max_examples=20)
-def test_spectral_norm_bounds_the_difference_of_two_logits_by_their_distance(seed):
+def test_spectral_norm_bounds_logit_differences_by_distance(seed):
     torch.manual_seed(seed)
     wrap = nn.utils.parametrizations.spectral_norm
     D = nn.Sequential(wrap(nn.Linear(3, 16)), nn.LeakyReLU(0.2), wrap(nn.Linear(16, 1)))
@@ -707,7 +707,7 @@ def test_spectral_norm_bounds_the_difference_of_two_logits_by_their_distance(see
     assert ((D(a) - D(b)).abs()[:, 0] <= 1.01 * (a - b).norm(dim=1)).all()
 
 
-def test_the_summed_squared_error_is_a_gaussian_with_a_variance_of_one_half():
+def test_summed_squared_error_equals_gaussian_nll_of_variance_half():
     x, mean = torch.rand(2, 9, dtype=torch.float64)
     for sigma in (math.sqrt(0.5), 0.1):
         exact = -Normal(mean, sigma).log_prob(x).sum()
@@ -717,7 +717,7 @@ def test_the_summed_squared_error_is_a_gaussian_with_a_variance_of_one_half():
 
 
 @pytest.mark.parametrize("use_buffers", [True, False])
-def test_an_average_without_buffers_has_the_running_statistics_of_the_current_model(use_buffers):
+def test_averaged_model_without_use_buffers_copies_statistics(use_buffers):
     torch.manual_seed(0)
     model = nn.BatchNorm1d(2)
     ema = torch.optim.swa_utils.AveragedModel(
@@ -731,7 +731,7 @@ def test_an_average_without_buffers_has_the_running_statistics_of_the_current_mo
     assert same is not use_buffers and not torch.equal(ema.module.running_mean, torch.zeros(2))
 
 
-def test_the_estimate_of_spectral_norm_is_never_too_large_and_improves():
+def test_spectral_norm_estimate_converges_from_below():
     torch.manual_seed(0)
     layer = nn.utils.parametrizations.spectral_norm(nn.Linear(128, 128))
     first = torch.linalg.matrix_norm(layer.eval().weight, 2).item()
@@ -741,14 +741,14 @@ def test_the_estimate_of_spectral_norm_is_never_too_large_and_improves():
     assert 1.001 < first < 1.1 and 1 - 1e-4 < last < 1.001
 
 
-def test_batch_norm_in_separate_batches_makes_shifted_and_scaled_batches_equal():
+def test_batch_norm_removes_shift_and_scale_of_a_batch():
     torch.manual_seed(0)
     x, norm = torch.randn(64, 3), nn.BatchNorm1d(3)
     assert torch.allclose(norm(x), norm(5 * x + 7), atol=1e-3)
     assert not torch.allclose(norm(x), norm(x**3), atol=0.1)  # another shape remains
 
 
-def test_a_step_that_is_a_number_is_named():
+def test_number_as_step_raises():
     bars = (1 - generative.noise_schedule(np.int64(10))).cumprod(0)
     with pytest.raises(ValueError, match=r"int64 of shape \(2,\), got 3"):
         generative.per_sample(bars, 3, torch.ones(2, 4))
@@ -757,7 +757,7 @@ def test_a_step_that_is_a_number_is_named():
 
 
 @pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
-def test_results_are_float32_for_any_default_dtype(default):
+def test_results_are_float32_for_every_default_dtype(default):
     def results():
         betas = generative.noise_schedule(5)
         return [

@@ -25,7 +25,7 @@ from helpers.timing import time_ratio
     [(nn.Identity(), False, False), (nn.Dropout(), True, False), (nn.BatchNorm1d(4), False, True)],
     ids=["nothing", "dropout", "batchnorm"],
 )
-def test_effects_names_what_each_layer_does_in_each_mode(training, record, layer, drops, moves):
+def test_effects_matches_each_layer_in_each_mode(training, record, layer, drops, moves):
     net = nn.Sequential(nn.Linear(4, 4), layer).train(training)
     with torch.set_grad_enabled(record):
         found = grad_modes.effects(net, torch.randn(32, 4))
@@ -36,7 +36,7 @@ def test_effects_names_what_each_layer_does_in_each_mode(training, record, layer
     }
 
 
-def test_effects_puts_the_buffers_back():
+def test_effects_restores_buffers():
     net = nn.BatchNorm1d(4)
     before = {name: b.clone() for name, b in net.named_buffers()}
     assert grad_modes.effects(net, torch.randn(8, 4))["statistics"]
@@ -58,13 +58,13 @@ class Propagate(nn.Module):
         return torch.sparse.mm(self.matrix, self.linear(x)).relu()
 
 
-def test_networks_with_a_sparse_buffer():
+def test_effects_and_saved_bytes_accept_sparse_buffers():
     found = grad_modes.effects(Propagate(), torch.randn(4, 3))
     assert found == {"dropout": False, "statistics": False, "graph": True}
     assert grad_modes.saved_bytes(Propagate(), torch.randn(4, 3)) == 4 * 2 * 4  # of the ReLU
 
 
-def test_effects_sees_a_buffer_that_is_filled():
+def test_effects_reports_and_restores_a_filled_buffer():
     class Cached(nn.Module):
         def __init__(self):
             super().__init__()
@@ -79,17 +79,17 @@ def test_effects_sees_a_buffer_that_is_filled():
     assert net._buffers == {"cache": None}
 
 
-def test_effects_in_inference_mode_sees_no_graph():
+def test_effects_reports_no_graph_in_inference_mode():
     with torch.inference_mode():
         assert not grad_modes.effects(nn.Linear(2, 2), torch.ones(1, 2))["graph"]
 
 
-def test_effects_of_a_frozen_net_sees_no_graph():
+def test_effects_reports_no_graph_for_a_frozen_network():
     net = nn.Linear(2, 2).requires_grad_(False)
     assert not grad_modes.effects(net, torch.ones(1, 2))["graph"]
 
 
-def test_effects_takes_the_same_nan_twice_for_the_same():
+def test_effects_treats_equal_nans_as_equal():
     class Nan(nn.Module):
         def __init__(self):
             super().__init__()
@@ -110,7 +110,7 @@ def test_effects_takes_the_same_nan_twice_for_the_same():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(), (0,), (2, 3)])
-def test_uses_allows_all_but_an_inference_tensor(dtype, shape):
+def test_uses_returns_false_only_for_inference_tensors(dtype, shape):
     with torch.no_grad():
         quiet = torch.ones(shape, dtype=dtype)
     with torch.inference_mode():
@@ -124,7 +124,7 @@ def test_uses_allows_all_but_an_inference_tensor(dtype, shape):
     assert torch.equal(quiet, torch.ones(shape, dtype=dtype))
 
 
-def test_uses_leaves_the_flag_alone():
+def test_uses_keeps_requires_grad():
     tensor = torch.ones(2)
     demos.uses(tensor)
     assert not tensor.requires_grad
@@ -135,7 +135,7 @@ def test_uses_leaves_the_flag_alone():
 
 @settings(max_examples=30, deadline=None)
 @given(depth=st.integers(1, 6), batch=st.integers(1, 20), width=st.integers(1, 20))
-def test_memory_by_mode_is_one_or_three_activations_per_block(depth, batch, width):
+def test_memory_by_mode_counts_activations_per_block(depth, batch, width):
     one = batch * width * 4
     assert demos.memory_by_mode(depth, batch, width) == {
         "train()": (3 * depth - 1) * one,
@@ -148,7 +148,7 @@ def test_memory_by_mode_is_one_or_three_activations_per_block(depth, batch, widt
 
 @settings(max_examples=30, deadline=None)
 @given(n=st.integers(1, 9), features=st.integers(1, 9), out=st.integers(1, 9))
-def test_saved_bytes_against_a_count_by_hand(n, features, out):
+def test_saved_bytes_matches_a_manual_count(n, features, out):
     x = torch.randn(n, features)
     linear = nn.Linear(features, out)
     assert grad_modes.saved_bytes(linear, x) == 0  # saves x, which is there anyway
@@ -159,7 +159,7 @@ def test_saved_bytes_against_a_count_by_hand(n, features, out):
     assert grad_modes.saved_bytes(sigmoids.double(), x.double()) == 2 * n * out * 8
 
 
-def test_saved_bytes_of_a_view_is_its_whole_storage():
+def test_saved_bytes_counts_the_whole_storage_of_a_view():
     class Half(nn.Module):
         def __init__(self):
             super().__init__()
@@ -171,7 +171,7 @@ def test_saved_bytes_of_a_view_is_its_whole_storage():
     assert grad_modes.saved_bytes(Half(), torch.ones(5, 3)) == 5 * 4 * 4
 
 
-def test_saved_bytes_leaves_buffers_out_and_needs_no_data():
+def test_saved_bytes_ignores_buffers_and_accepts_meta_tensors():
     x = torch.ones(8, 3, device="meta")
     net = nn.Sequential(nn.Linear(3, 5), nn.Tanh()).to("meta")
     assert grad_modes.saved_bytes(net, x) == 8 * 5 * 4
@@ -179,7 +179,7 @@ def test_saved_bytes_leaves_buffers_out_and_needs_no_data():
     assert grad_modes.saved_bytes(norm, torch.ones(8, 3)) == 0
 
 
-def test_watch_saved_leaves_out_buffers_and_tells_meta_tensors_apart():
+def test_watch_saved_excludes_buffers_on_cpu_and_meta():
     class Scale(nn.Module):
         def __init__(self):
             super().__init__()
@@ -198,7 +198,7 @@ def test_watch_saved_leaves_out_buffers_and_tells_meta_tensors_apart():
         assert alive.bytes() == 0
 
 
-def test_tower_and_memory_by_mode_refuse_what_is_not_positive():
+def test_tower_and_memory_by_mode_require_positive_sizes():
     assert len(demos.tower(2, 3)) == 6
     assert demos.tower(2, 3)(torch.ones(4, 3)).shape == (4, 3)
     for depth, width in ((0, 1), (1, 0), (-1, 3)):
@@ -208,7 +208,7 @@ def test_tower_and_memory_by_mode_refuse_what_is_not_positive():
         demos.memory_by_mode(1, 0)
 
 
-def test_memory_figure_draws_the_counts():
+def test_memory_figure_plots_the_counts():
     figure = demos.memory_figure(depths=(1, 3), batches=(2, 4))
     left, right = figure.axes
     for axis, cases in ((left, [(1, 64), (3, 64)]), (right, [(8, 2), (8, 4)])):
@@ -302,7 +302,7 @@ def switched_off(net, x):
             module.training = training
 
 
-def on_whatever_was(net, x):
+def enables_grad_afterwards(net, x):
     torch.set_grad_enabled(False)
     try:
         return on_a_copy(net, x)
@@ -325,7 +325,7 @@ def train_then_eval(net, x):
 PREDICT = [
     (train_then_eval, "in train mode inside of a net in eval mode"),
     (restored, None),
-    (on_whatever_was, "the caller had switched gradients off"),
+    (enables_grad_afterwards, "the caller had switched gradients off"),
     (on_a_copy, None),
     (lambda net, x: torch.manual_seed(0) and on_a_copy(net, x), "the state of torch has changed"),
     (lambda net, x: None, "expected a tensor, got None"),
@@ -342,8 +342,8 @@ PREDICT = [
 
 
 @pytest.mark.parametrize(("answer", "says"), PREDICT)
-def test_predict(answer, says):
-    judge(exercises.check_predict, answer, says)
+def test_check_predict_returns_the_expected_verdict(answer, says):
+    assert_verdict(exercises.check_predict, answer, says)
 
 
 def train_when_done(net, x):
@@ -354,8 +354,8 @@ def train_when_done(net, x):
             net.train()
 
 
-def test_predict_leaves_a_net_in_eval_mode_there():
-    judge(exercises.check_predict, train_when_done, "a net in eval mode was set to train")
+def test_check_predict_reports_train_mode_after_eval_mode():
+    assert_verdict(exercises.check_predict, train_when_done, "a net in eval mode was set to train")
 
 
 def shares(values, dtype):
@@ -403,8 +403,8 @@ TRAINABLE = [
 
 
 @pytest.mark.parametrize(("answer", "says"), TRAINABLE)
-def test_trainable(answer, says):
-    judge(exercises.check_trainable, answer, says)
+def test_check_trainable_returns_the_expected_verdict(answer, says):
+    assert_verdict(exercises.check_trainable, answer, says)
 
 
 def inside(net, batches):
@@ -468,7 +468,7 @@ def off_at_the_end(net, batches):
     torch.set_grad_enabled(False)
 
 
-def back_unless_it_raises(net, batches):
+def restores_unless_raised(net, batches):
     for x in batches:
         before = torch.is_grad_enabled()
         torch.set_grad_enabled(False)
@@ -479,7 +479,7 @@ def back_unless_it_raises(net, batches):
 
 STREAM = [
     (inside, None),
-    (back_unless_it_raises, "after an error in the net, gradients stay off"),
+    (restores_unless_raised, "after an error in the net, gradients stay off"),
     (decorated, None),
     (lambda net, batches: map(torch.no_grad()(net), batches), None),
     (paused_inside, "between two outputs, gradients are off"),
@@ -497,11 +497,11 @@ STREAM = [
 
 
 @pytest.mark.parametrize(("answer", "says"), STREAM)
-def test_stream(answer, says):
-    judge(exercises.check_stream, answer, says)
+def test_check_stream_returns_the_expected_verdict(answer, says):
+    assert_verdict(exercises.check_stream, answer, says)
 
 
-def judge(check, answer, says):
+def assert_verdict(check, answer, says):
     """The verdict, which must be the same and leave the mode alone, whatever the mode is."""
     for record in (True, False):
         with torch.set_grad_enabled(record):
@@ -511,7 +511,7 @@ def judge(check, answer, says):
         assert says is None or says in verdict.message, verdict
 
 
-def test_the_checkers_agree_in_another_thread():
+def test_check_stream_passes_in_another_thread():
     verdicts = []
     thread = threading.Thread(target=lambda: verdicts.append(exercises.check_stream(inside)))
     thread.start()
@@ -534,12 +534,12 @@ def test_views_of_a_small_tensor_are_faster_under_inference_mode():
 
 
 @pytest.mark.parametrize("move", [lambda net: net.double(), lambda net: net.to("meta")])
-def test_the_parameters_of_a_module_stay_leaves(move):
+def test_module_parameters_remain_leaves_after_a_move(move):
     net = move(nn.Linear(2, 2))
     assert all(p.is_leaf and p.requires_grad for p in net.parameters())
 
 
-def test_a_new_tensor_under_no_grad_is_a_leaf_and_an_edited_one_keeps_its_graph():
+def test_no_grad_makes_new_tensors_leaves_and_keeps_edited_graphs():
     w = torch.ones(2, requires_grad=True)
     h, whole = w * 2, w * 2
     with torch.no_grad():
@@ -549,7 +549,7 @@ def test_a_new_tensor_under_no_grad_is_a_leaf_and_an_edited_one_keeps_its_graph(
     assert not h.is_leaf and h.grad_fn is not None
 
 
-def test_of_networks_built_under_inference_mode_a_single_linear_layer_runs_backward():
+def test_inference_mode_parameters_raise_when_saved_for_backward():
     with torch.inference_mode():
         one, two = nn.Linear(3, 1), nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
     one(torch.ones(8, 3)).sum().backward()
@@ -559,7 +559,7 @@ def test_of_networks_built_under_inference_mode_a_single_linear_layer_runs_backw
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_effects_of_networks_with_several_outputs(dtype):
+def test_effects_accepts_networks_with_several_outputs(dtype):
     x = torch.randn(4, 2, 3, dtype=dtype)
     lstm = nn.LSTM(3, 2, 2, dropout=0.5).to(dtype)
     assert grad_modes.effects(lstm, x) == {"dropout": True, "statistics": False, "graph": True}
@@ -583,7 +583,7 @@ def test_effects_keeps_the_random_state():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_check_stream_notices_frozen_parameters_between_outputs():
+def test_check_stream_reports_frozen_parameters_between_outputs():
     def frozen(net, batches):
         net.requires_grad_(False)
         for x in batches:

@@ -16,7 +16,7 @@ SLOPES = {"y = x ** 2": 4.0, "y = x.exp()": math.exp(2), "y = x + 3": 1.0}
 
 @pytest.mark.parametrize("function", graph.FUNCTIONS)
 @pytest.mark.parametrize("edit", graph.EDITS)
-def test_each_run_against_what_is_saved(function, edit):
+def test_each_run_matches_the_saved_tensors(function, edit):
     first, computed, edited, once, twice = graph.run(function, edit)
     saved = SAVES[function]
     assert not any(step["error"] for step in (first, computed, edited))
@@ -41,7 +41,7 @@ def test_each_run_against_what_is_saved(function, edit):
         assert twice["grad"] == pytest.approx(again * SLOPES[function], abs=0.01)
 
 
-def test_the_nodes_are_those_of_the_graph():
+def test_nodes_match_the_autograd_graph():
     w = torch.tensor(1.0, requires_grad=True)
     node, names = (w + 1).exp().grad_fn, []
     while node is not None:
@@ -53,7 +53,7 @@ def test_the_nodes_are_those_of_the_graph():
 # ---------------------------------------------------------------- in a browser
 
 
-def test_each_line_on_the_page(show):
+def test_page_shows_each_step(show):
     page = show(graph.graph_explorer(), width=375)
     element = page.locator("graph-explorer")
     runs = json.loads(graph.graph_explorer().data)["runs"]
@@ -68,18 +68,18 @@ def test_each_line_on_the_page(show):
             assert names == [name for name, _ in step["nodes"]]
             shown = element.locator(".tensors [data-part]").all_inner_texts()
             assert shown == [f"{n} = {v:g}, version {k}" for n, (v, k) in step["tensors"].items()]
-            said = element.locator(".said").inner_text()
-            assert said.startswith("RuntimeError") == step["error"]
+            text = element.locator(".said").inner_text()
+            assert text.startswith("RuntimeError") == step["error"]
             if i > 2 and not step["error"]:
-                assert f"w.grad is {step['grad']:g}" in said
+                assert f"w.grad is {step['grad']:g}" in text
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_it_opens_in_the_error_and_the_task_can_be_done(show):
+def test_explorer_opens_with_the_error_and_task_can_be_completed(show):
     page = show(graph.graph_explorer("zh"), width=375)
     element, task = page.locator("graph-explorer"), page.locator("graph-explorer .task")
-    said = element.locator(".said")
-    assert said.inner_text() == "RuntimeError：PowBackward0 需要版本 0 的 x，现在却是版本 1。"
+    text = element.locator(".said")
+    assert text.inner_text() == "RuntimeError：PowBackward0 需要版本 0 的 x，现在却是版本 1。"
     for f, edit, done in ((0, 0, False), (2, 1, False), (1, 2, False), (1, 1, True)):
         element.locator("[data-key=edit]").select_option(str(edit))
         element.locator("[data-key=f]").select_option(str(f))

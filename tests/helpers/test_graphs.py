@@ -37,7 +37,7 @@ def dense(edges: torch.Tensor, n: int, weight: torch.Tensor | None = None) -> to
 
 @given(seeds, st.integers(1, 8), st.integers(0, 20), st.sampled_from([(), (3,), (2, 3)]))
 @settings(deadline=None, max_examples=60)
-def test_aggregate_is_a_reduction_node_by_node(seed, n, count, shape):
+def test_aggregate_matches_a_reduction_per_node(seed, n, count, shape):
     target = random_graph(seed, n, count)[1]
     messages = torch.randn(count, *shape, generator=seeded(seed), requires_grad=True)
     reductions = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
@@ -54,7 +54,7 @@ def test_aggregate_is_a_reduction_node_by_node(seed, n, count, shape):
             assert torch.autograd.grad(out.sum(), messages)[0].isfinite().all()
 
 
-def test_sums_of_half_precision_lose_no_digits():
+def test_aggregate_keeps_precision_in_bfloat16():
     ones, target = torch.ones(3000, dtype=torch.bfloat16), torch.zeros(3000, dtype=torch.int64)
     assert torch.zeros(1, dtype=torch.bfloat16).index_add(0, target, ones).item() == 256
     out = graphs.aggregate(ones, target, 1)
@@ -79,7 +79,7 @@ def test_sums_of_half_precision_lose_no_digits():
         ((torch.ones(0), torch.tensor([]).long(), -1), "an int that is not negative, got -1"),
     ],
 )
-def test_aggregate_reports_invalid_arguments(arguments, words):
+def test_aggregate_rejects_invalid_arguments(arguments, words):
     with pytest.raises(ValueError, match=words):
         graphs.aggregate(*arguments)
 
@@ -89,7 +89,7 @@ def test_aggregate_reports_invalid_arguments(arguments, words):
 
 @given(seeds, st.integers(1, 8), st.integers(0, 20))
 @settings(deadline=None, max_examples=60)
-def test_gcn_norm_is_the_formula(seed, n, count):
+def test_gcn_norm_matches_the_formula(seed, n, count):
     once = random_graph(seed, n, count)
     both = torch.cat([once, once.flip(0)], dim=1).unique(dim=1)
     edges, weight = graphs.gcn_norm(both, n)
@@ -110,7 +110,7 @@ def test_gcn_norm_is_the_formula(seed, n, count):
         (torch.tensor([[0], [1]]).numpy(), r"shape \(2, E\), got ndarray"),
     ],
 )
-def test_edge_lists_are_checked(edges, words):
+def test_invalid_edge_lists_raise(edges, words):
     for f in (
         lambda: graphs.gcn_norm(edges, 3),
         lambda: graphs.batch_graphs([(torch.ones(3, 1), edges)]),
@@ -125,7 +125,7 @@ def test_edge_lists_are_checked(edges, words):
 
 @given(seeds, st.integers(1, 6), st.integers(0, 20), st.sampled_from([(), (2,)]))
 @settings(deadline=None, max_examples=60)
-def test_edge_softmax_is_softmax_target_by_target(seed, n, count, heads):
+def test_edge_softmax_matches_softmax_per_target(seed, n, count, heads):
     target = random_graph(seed, n, count)[1]
     scores = 100 * torch.randn(count, *heads, generator=seeded(seed), dtype=torch.float64)
     scores.requires_grad_()
@@ -157,7 +157,7 @@ def test_edge_softmax_excludes_scores_of_minus_infinity():
 
 @given(seeds, st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8)), min_size=1, max_size=4))
 @settings(deadline=None, max_examples=60)
-def test_a_batch_gives_the_results_of_each_graph(seed, sizes):
+def test_batch_graphs_preserves_results_of_each_graph(seed, sizes):
     alone = [
         (torch.randn(n, 2, generator=seeded(seed + i)), random_graph(seed + i, n or 1, e * (n > 0)))
         for i, (n, e) in enumerate(sizes)
@@ -170,7 +170,7 @@ def test_a_batch_gives_the_results_of_each_graph(seed, sizes):
     assert torch.equal(batch, batch.sort().values) and batch.dtype == edges.dtype == torch.int64
 
 
-def test_a_batch_accepts_a_generator_and_checks_the_features():
+def test_batch_graphs_accepts_generators_and_rejects_bad_features():
     one = torch.ones(2, 3), torch.tensor([[0], [1]])
     assert graphs.batch_graphs(g for g in (one, one))[1].tolist() == [[0, 2], [1, 3]]
     for x, words in ((torch.tensor(1.0), r"got torch.float32 of shape \(\)"), ([1.0], "got list")):
@@ -178,7 +178,7 @@ def test_a_batch_accepts_a_generator_and_checks_the_features():
             graphs.batch_graphs([(x, one[1])])
 
 
-def test_a_batch_needs_a_graph():
+def test_batch_graphs_requires_a_graph():
     with pytest.raises(ValueError, match="at least one graph, got none"):
         graphs.batch_graphs([])
 
@@ -194,7 +194,7 @@ def layers(x: torch.Tensor, edges: torch.Tensor, depth: int) -> torch.Tensor:
 
 @given(seeds, st.integers(1, 10), st.integers(0, 30), st.integers(1, 3), st.data())
 @settings(deadline=None, max_examples=60)
-def test_a_sample_with_all_edges_gives_the_outputs_of_the_graph(seed, n, count, depth, data):
+def test_sampling_all_edges_preserves_the_outputs(seed, n, count, depth, data):
     edges = random_graph(seed, n, count)
     chosen = data.draw(st.permutations(range(n)))[: data.draw(st.integers(1, n))]
     start = torch.tensor(chosen)
@@ -208,7 +208,7 @@ def test_a_sample_with_all_edges_gives_the_outputs_of_the_graph(seed, n, count, 
 
 @given(seeds, st.integers(2, 10), st.integers(0, 40), st.integers(0, 3), st.integers(0, 3))
 @settings(deadline=None, max_examples=60)
-def test_a_sample_has_at_most_the_fanout_of_different_edges(seed, n, count, first, second):
+def test_sample_neighbours_draws_at_most_fanout_distinct_edges(seed, n, count, first, second):
     edges = random_graph(seed, n, count).unique(dim=1)
     start = torch.randperm(n, generator=seeded(seed))[:2]
     nodes, local = graphs.sample_neighbours(edges, start, [first, second], seeded(seed))
@@ -221,7 +221,7 @@ def test_a_sample_has_at_most_the_fanout_of_different_edges(seed, n, count, firs
     assert torch.equal(nodes, again[0]) and torch.equal(local, again[1])
 
 
-def test_each_edge_is_sampled_equally_often():
+def test_sample_neighbours_draws_edges_uniformly():
     edges = torch.stack([torch.arange(1, 6), torch.zeros(5, dtype=torch.int64)])
     start, generator = torch.tensor([0]), seeded(0)
     drawn = [graphs.sample_neighbours(edges, start, [2], generator)[0][1:] for _ in range(1000)]
@@ -243,19 +243,19 @@ def test_each_edge_is_sampled_equally_often():
         ([0, 1], torch.tensor([1]), [1], r"shape \(2, E\)"),
     ],
 )
-def test_samples_are_checked(edges, start, fanouts, words):
+def test_sample_neighbours_rejects_invalid_arguments(edges, start, fanouts, words):
     with pytest.raises(ValueError, match=words):
         graphs.sample_neighbours(torch.tensor(edges), start, fanouts)
 
 
-def test_a_sample_without_layers_has_the_seeds_alone():
+def test_sample_neighbours_without_fanouts_returns_only_seeds():
     nodes, local = graphs.sample_neighbours(torch.tensor([[0], [1]]), torch.tensor([1]), [])
     assert nodes.tolist() == [1] and local.shape == (2, 0)
     nodes, local = graphs.sample_neighbours(torch.tensor([[0], [1]]).int(), torch.tensor([1]), [])
     assert local.dtype == torch.int64
 
 
-def test_fanouts_may_come_from_a_generator():
+def test_sample_neighbours_accepts_a_generator_of_fanouts():
     edges = torch.tensor([[0, 1], [1, 2]])
     nodes, local = graphs.sample_neighbours(edges, torch.tensor([2]), (k for k in (1, 1)))
     assert nodes.tolist() == [2, 1, 0] and local.tolist() == [[1, 2], [0, 1]]
@@ -266,7 +266,7 @@ def test_fanouts_may_come_from_a_generator():
 
 @given(seeds, st.integers(2, 8), st.integers(0, 20), st.data())
 @settings(deadline=None, max_examples=60)
-def test_negative_edges_are_different_pairs_without_an_edge(seed, n, count, data):
+def test_negative_edges_returns_distinct_unlinked_pairs(seed, n, count, data):
     edges = random_graph(seed, n, count)
     linked = {frozenset(pair) for pair in edges.T.tolist() if pair[0] != pair[1]}
     free = n * (n - 1) // 2 - len(linked)
@@ -280,7 +280,7 @@ def test_negative_edges_are_different_pairs_without_an_edge(seed, n, count, data
         graphs.negative_edges(edges, n, free + 1)
 
 
-def test_each_pair_is_drawn_equally_often():
+def test_negative_edges_draws_pairs_uniformly():
     edges, generator = torch.tensor([[0], [1]]), seeded(0)
     drawn = torch.cat([graphs.negative_edges(edges, 4, 2, generator) for _ in range(1000)], dim=1)
     counts = (drawn[0] * 4 + drawn[1]).bincount(minlength=16)
@@ -288,7 +288,7 @@ def test_each_pair_is_drawn_equally_often():
     assert (counts > 0).sum() == 5
 
 
-def test_the_last_pairs_of_a_dense_graph_are_drawn_without_a_search():
+def test_negative_edges_finds_the_last_pair_of_a_dense_graph():
     edges = torch.triu_indices(2000, 2000, 1)[:, torch.arange(1_999_000) != 7]
     assert graphs.negative_edges(edges, 2000, 1).tolist() == [[0], [8]]
     with pytest.raises(ValueError, match="must be an int from 0 to 1, .*got 1.0"):
@@ -307,7 +307,7 @@ def test_a_community_graph_is_undirected_and_denser_inside():
     assert community.bincount(minlength=3).min() > 100
 
 
-def test_smoothing_is_the_similarity_after_each_layer():
+def test_smoothing_returns_the_similarity_after_each_layer():
     edges, _ = demos.community_graph(60, inside=0.2, outside=0.1, generator=seeded(0))
     edges, weight = graphs.gcn_norm(edges, 60)
     P, x = dense(edges, 60, weight), torch.randn(60, 16, generator=seeded(5))
@@ -390,7 +390,7 @@ def subgraph_by_search(edges, n, nodes):
         (exercises.check_subgraph, subgraph_by_search, 2),
     ],
 )
-def test_right_answers_pass_whatever_is_drawn(check, right, checks):
+def test_right_answers_pass_for_every_draw(check, right, checks):
     for _ in range(20):
         assert check(right) == Verdict(True, f"correct: {checks} checks passed")
 
@@ -439,7 +439,7 @@ def scale(x, edges, weight):
         (lambda x, e, w: mean(x, e, w)[: int(e.max()) + 1] if e.numel() else x, "shape"),
     ],
 )
-def test_wrong_means_are_named(wrong, words):
+def test_wrong_means_are_reported(wrong, words):
     for _ in range(3):
         found = exercises.check_weighted_mean(wrong)
         assert not found.passed and words in found.message, found
@@ -490,13 +490,13 @@ def very_negative(x, batch, n):
         (lambda x, b, n: maximum(x, b, n).tolist(), "expected a tensor, got list"),
     ],
 )
-def test_wrong_maxima_are_named(wrong, words):
+def test_wrong_maxima_are_reported(wrong, words):
     for _ in range(3):
         found = exercises.check_max_readout(wrong)
         assert not found.passed and words in found.message, found
 
 
-def test_the_drawn_nodes_are_neither_sorted_nor_their_own_positions():
+def test_drawn_nodes_are_unsorted_and_differ_from_positions():
     for seed in range(2000):
         torch.manual_seed(seed)
         nodes = exercises._subgraph_draw()[2]
@@ -519,13 +519,13 @@ def test_the_drawn_nodes_are_neither_sorted_nor_their_own_positions():
         (lambda e, n, m: subgraph(e, int(e.max()) + 1, m), "RuntimeError"),
     ],
 )
-def test_wrong_subgraphs_are_named(wrong, words):
+def test_wrong_subgraphs_are_reported(wrong, words):
     for _ in range(3):
         found = exercises.check_subgraph(wrong)
         assert not found.passed and (words in found.message or "Error" in found.message), found
 
 
-def test_a_wrong_result_that_is_right_for_the_input_is_accepted(monkeypatch):
+def test_max_check_accepts_a_maximum_at_the_last_node(monkeypatch):
     """The last node of each graph may have the maximum by chance."""
     x, batch = torch.tensor([[-2.0, 1.0], [-1.0, 2.0]]), torch.tensor([0, 0])
     monkeypatch.setattr(exercises, "_max_draw", lambda: (x, batch, 2))
@@ -536,7 +536,7 @@ def test_a_wrong_result_that_is_right_for_the_input_is_accepted(monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [[0, 1, 2], [0, 2]])
-def test_nan_of_an_isolated_node_reaches_the_weights_after_the_mean(rows):
+def test_isolated_node_nan_reaches_only_weights_after_the_mean(rows):
     edges, y = torch.tensor([[0, 2], [2, 0]]), torch.tensor([0, 1, 2])
     first, second = nn.Linear(4, 5), nn.Linear(5, 3)
     h = first(torch.randn(3, 4))
@@ -547,25 +547,25 @@ def test_nan_of_an_isolated_node_reaches_the_weights_after_the_mean(rows):
     assert second.weight.grad.isnan().all() and first.weight.grad.isfinite().all()
 
 
-def test_a_float32_id_is_exact_up_to_2_to_the_24():
+def test_float32_ids_are_exact_up_to_2_to_the_24():
     assert torch.tensor([2.0**24 - 1, 2**24]).long().tolist() == [2**24 - 1, 2**24]
     assert torch.tensor([2**24 + 1.0]).long().item() == 2**24
 
 
-def test_an_index_with_one_column_reduces_the_first_feature():
+def test_single_column_index_reduces_only_the_first_feature():
     messages, index = torch.ones(2, 3), torch.tensor([[0], [0]])
     out = torch.zeros(1, 3).scatter_reduce(0, index, messages, "amax", include_self=False)
     assert out.tolist() == [[1, 0, 0]]
 
 
-def test_a_self_loop_counts_twice_when_the_reverse_edges_are_added():
+def test_self_loops_are_duplicated_by_adding_reverse_edges():
     edges = torch.tensor([[0, 1], [0, 2]])
     both = torch.cat([edges, edges.flip(0)], dim=1)
     assert (both == 0).all(0).sum() == 2 and (both.unique(dim=1) == 0).all(0).sum() == 1
 
 
 @pytest.mark.parametrize("layout", ["coo", "csr"])
-def test_the_gradient_of_the_values_allocates_a_dense_matrix(layout):
+def test_gradient_of_sparse_values_allocates_a_dense_matrix(layout):
     edges = random_graph(3, 40, 90).unique(dim=1)
     x = torch.randn(40, 3, requires_grad=True)
     A = torch.sparse_coo_tensor(edges, torch.ones(edges.shape[1]), (40, 40)).to_sparse_csr()
@@ -583,7 +583,7 @@ def test_the_gradient_of_the_values_allocates_a_dense_matrix(layout):
 
 @given(seeds)
 @settings(deadline=None, max_examples=20)
-def test_an_isolated_node_makes_all_outputs_of_the_dense_form_nan(seed):
+def test_isolated_node_makes_all_dense_outputs_nan(seed):
     A = torch.zeros(4, 4)
     A[:3, :3] = 1 - torch.eye(3)
     scale = A.sum(1) ** -0.5
@@ -591,7 +591,7 @@ def test_an_isolated_node_makes_all_outputs_of_the_dense_form_nan(seed):
     assert out.isnan().all()
 
 
-def test_a_sparse_product_does_not_store_the_messages():
+def test_sparse_product_does_not_save_the_messages():
     x, weight = torch.randn(50, 7, requires_grad=True), torch.rand(400, requires_grad=True)
     edges = random_graph(0, 50, 400)
     A = torch.sparse_coo_tensor(edges.flip(0), weight, (50, 50))
@@ -611,7 +611,7 @@ def test_a_sparse_product_does_not_store_the_messages():
     assert (400, 7) in by_edges
 
 
-def test_bytes_of_the_sparse_layouts():
+def test_sparse_layouts_use_the_expected_bytes():
     edges = random_graph(1, 30, 100).unique(dim=1)
     count = edges.shape[1]
     A = torch.sparse_coo_tensor(edges, torch.ones(count), (30, 30)).coalesce()
@@ -621,14 +621,14 @@ def test_bytes_of_the_sparse_layouts():
     assert sum(t.nbytes for t in parts) == 12 * count + 8 * 30 + 8
 
 
-def test_two_steps_lead_back_to_each_node():
+def test_two_hop_diagonal_equals_the_degrees():
     """The weight of a node's own label after two hops is its degree."""
     edges, _ = demos.community_graph(40, inside=0.2, outside=0.2, generator=seeded(0))
     A = dense(edges, 40)
     assert torch.equal((A @ A).diagonal(), A.sum(1))
 
 
-def test_values_of_csr_matrices_get_the_gradients_of_a_dense_product():
+def test_csr_value_gradients_match_the_dense_product():
     edges = random_graph(2, 20, 80).unique(dim=1)
     weight, x = torch.rand(edges.shape[1], requires_grad=True), torch.randn(20, 3)
     A = torch.sparse_coo_tensor(edges, torch.ones(edges.shape[1]), (20, 20)).to_sparse_csr()
@@ -645,7 +645,7 @@ def gcn(x, edges, weight):
     return x
 
 
-def test_a_sampled_gcn_needs_the_degrees_of_the_whole_graph():
+def test_sampled_gcn_requires_the_degrees_of_the_full_graph():
     edges, _ = demos.community_graph(60, inside=0.1, outside=0.1, generator=seeded(0))
     x, start = torch.randn(60, 3, generator=seeded(1)), torch.tensor([5, 3])
     edges, weight = graphs.gcn_norm(edges, 60)
@@ -658,7 +658,7 @@ def test_a_sampled_gcn_needs_the_degrees_of_the_whole_graph():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_first_of_sixteen_layers_gets_nearly_no_gradient(seed):
+def test_gradient_vanishes_in_the_first_of_sixteen_layers(seed):
     torch.manual_seed(seed)
     edges, y = demos.community_graph(300)
     edges, weight = graphs.gcn_norm(edges, 300)
@@ -673,7 +673,7 @@ def test_the_first_of_sixteen_layers_gets_nearly_no_gradient(seed):
     assert norms[1] < norms[0] / 100
 
 
-def test_gcn_norm_counts_the_edges_to_a_node():
+def test_gcn_norm_uses_in_degrees():
     edges, weight = graphs.gcn_norm(torch.tensor([[0, 1], [2, 2]]), 3)  # in-degrees 1, 1 and 3
     assert edges.tolist() == [[0, 1, 0, 1, 2], [2, 2, 0, 1, 2]]
     torch.testing.assert_close(weight, torch.tensor([1 / 3**0.5, 1 / 3**0.5, 1, 1, 1 / 3]))
@@ -683,6 +683,6 @@ def test_gcn_norm_counts_the_edges_to_a_node():
     ("graph", "words"),
     [((torch.ones(2, 1), torch.tensor([[0], [1]]), 1), "tuple of 3"), ({"x": 1}, "got dict")],
 )
-def test_batch_graphs_takes_pairs(graph, words):
+def test_batch_graphs_requires_pairs(graph, words):
     with pytest.raises(ValueError, match=f"expected pairs \\(features, edges\\), .*{words}"):
         graphs.batch_graphs([graph])

@@ -33,7 +33,7 @@ def counted(kind: int, scale: int) -> dict[str, int]:
     return found
 
 
-def test_every_setting_counts_what_torch_stores():
+def test_every_setting_matches_the_values_torch_stores():
     for kind, dtype in enumerate(halves.TYPES):
         for scale in range(DATA["scales"] + 1):
             found, want = counted(kind, scale), fate(gradients(), dtype, 2.0**scale)
@@ -43,7 +43,7 @@ def test_every_setting_counts_what_torch_stores():
             assert found["few"] == int(few.sum())
 
 
-def test_errors_are_those_of_the_stored_number():
+def test_errors_match_the_stored_number():
     for kind, dtype in enumerate(halves.TYPES):
         for k, (name, off) in enumerate(DATA["stored"][kind]):
             value = torch.tensor(halves.MANTISSA * 2.0 ** (DATA["first"] + k), dtype=torch.float64)
@@ -54,7 +54,7 @@ def test_errors_are_those_of_the_stored_number():
     assert {name for name, _ in DATA["stored"][2]} == {"normal"}  # float32
 
 
-def test_what_the_chapter_and_the_fallback_say():
+def test_claims_of_chapter_and_fallback_hold():
     """A quarter is lost without a scale, most others lose digits, and the default scale is safe."""
     now = counted(0, 0)
     assert 0.2 < now["zero"] / len(gradients()) < 0.3
@@ -75,7 +75,7 @@ STATE = """(e) => { const all = (s) => [...e.shadowRoot.querySelectorAll(s)];
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_types_and_scales(show, lang):
+def test_page_shows_every_dtype_and_scale(show, lang):
     page = show(halves.halves_explorer(), lang=lang, width=375)
     element = page.locator("halves-explorer")
     slider = element.get_by_role("slider")
@@ -93,24 +93,24 @@ def test_types_and_scales(show, lang):
             assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_it_opens_in_float16_and_tells_of_the_marked_one(show):
+def test_explorer_opens_in_float16_and_describes_the_selected_value(show):
     page = show(halves.halves_explorer("en"), width=375)
-    element, said = page.locator("halves-explorer"), page.locator("halves-explorer .said")
+    element, output = page.locator("halves-explorer"), page.locator("halves-explorer .said")
     now = counted(0, 0)
     text = f"{now['zero']} become 0, {now['inf']} become infinite, {now['few']} lose digits"
-    assert text in said.inner_text()
+    assert text in output.inner_text()
     element.locator("[aria-current]").focus()
     page.keyboard.press("Home")
-    assert "1.2e-12" in said.inner_text() and "stored as 0" in said.inner_text()
+    assert "1.2e-12" in output.inner_text() and "stored as 0" in output.inner_text()
     page.keyboard.press("End")
     off = DATA["stored"][0][EXPONENTS[-1] - DATA["first"]][1]
-    assert f"stored with an error of {off}\u00a0%" in said.inner_text()
+    assert f"stored with an error of {off}\u00a0%" in output.inner_text()
     element.get_by_role("slider").fill("32")
-    assert "stored as inf" in said.inner_text()
+    assert "stored as inf" in output.inner_text()
 
 
 @pytest.mark.parametrize("scale", [0, 14, 15, 19, 20])
-def test_the_task_wants_float16_in_its_range(show, scale):
+def test_task_requires_float16_with_a_safe_scale(show, scale):
     page = show(halves.halves_explorer("zh"), width=375)
     element = page.locator("halves-explorer")
     element.locator("input[type=radio][value='1']").check()

@@ -21,7 +21,7 @@ from helpers.exercises import images as exercises
 # ---------------------------------------------------------------- photos
 
 
-def test_photos_are_rgb_bytes():
+def test_photos_are_uint8_rgb_images():
     for name in demos.PHOTOS:
         x = demos.photo(name)
         assert x.shape == (3, 427, 640) and x.dtype == torch.uint8 and x.is_contiguous()
@@ -31,7 +31,7 @@ def test_photos_are_rgb_bytes():
         demos.photo("cat")
 
 
-def test_patches_are_squares_of_the_photos():
+def test_patches_are_crops_of_the_photos():
     squares, labels, names = demos.patches(16)
     assert squares.shape == (378, 3, 16, 16) and squares.dtype == torch.uint8
     assert labels.bincount().tolist() == [100, 100, 100, 78] and labels.dtype == torch.int64
@@ -44,7 +44,7 @@ def test_patches_are_squares_of_the_photos():
 
 
 @pytest.mark.parametrize("size", [0, -1, 105])
-def test_patches_size(size):
+def test_patches_rejects_an_invalid_size(size):
     with pytest.raises(ValueError, match="size must be from 1 to 104"):
         demos.patches(size)
 
@@ -75,7 +75,7 @@ def test_draw_images_shows_every_image(caplog):
         ({"a": torch.zeros(3, 4, 6)}, 0, "columns must be at least 1"),
     ],
 )
-def test_draw_images_errors(shown, columns, says):
+def test_draw_images_rejects_invalid_arguments(shown, columns, says):
     with pytest.raises(ValueError, match=says):
         demos.draw_images(shown, columns)
 
@@ -105,7 +105,7 @@ def shuffle_blocks(x: Tensor, source: Tensor) -> Tensor:
     c=st.integers(1, 4),
     data=st.data(),
 )
-def test_region_confusion_moves_whole_blocks_a_little(blocks, h, w, n, c, data):
+def test_region_confusion_moves_blocks_within_the_bound(blocks, h, w, n, c, data):
     neighbour = data.draw(st.integers(1, blocks - 1))
     x = torch.arange(n * c * blocks * h * blocks * w).view(n, c, blocks * h, blocks * w)
     kept = x.clone()
@@ -120,7 +120,7 @@ def test_region_confusion_moves_whole_blocks_a_little(blocks, h, w, n, c, data):
     assert max(d.max() for d in far) < 2 * neighbour
 
 
-def test_region_confusion_of_one_image_and_of_a_batch():
+def test_region_confusion_accepts_an_image_and_a_batch():
     x = torch.rand(5, 3, 12, 18)
     one, source = images.region_confusion(x[0], 6, 2)
     assert one.shape == (3, 12, 18) and source.shape == (6, 6)
@@ -160,7 +160,7 @@ def test_region_confusion_reaches_its_bound_and_keeps_gradients():
         ((3, 6, 6), 3, 3, "neighbour must be from 1 to 2, got 3"),
     ],
 )
-def test_region_confusion_errors(shape, blocks, neighbour, says):
+def test_region_confusion_rejects_invalid_arguments(shape, blocks, neighbour, says):
     with pytest.raises(ValueError, match=says):
         images.region_confusion(torch.zeros(shape), blocks, neighbour)
 
@@ -170,7 +170,7 @@ def test_region_confusion_errors(shape, blocks, neighbour, says):
 
 @settings(max_examples=50, deadline=None)
 @given(n=st.integers(1, 400), k=st.integers(1, 60))
-def test_segment_indices_are_valid(n, k):
+def test_segment_indices_returns_sorted_valid_indices(n, k):
     for train in (True, False):
         got = images.segment_indices(n, k, train)
         assert got.shape == (k,) and got.dtype == torch.int64
@@ -185,7 +185,7 @@ def test_segment_indices_are_valid(n, k):
     assert middle == [int((2 * i + 1) * n / (2 * k) + 1e-9) for i in range(k)]
 
 
-def test_every_frame_can_be_drawn():
+def test_segment_indices_can_draw_every_frame():
     generator = torch.Generator().manual_seed(0)
     for n, k in [(15, 8), (10, 3), (7, 7), (3, 8)]:
         drawn = torch.stack([images.segment_indices(n, k, True, generator) for _ in range(400)])
@@ -196,7 +196,7 @@ def test_every_frame_can_be_drawn():
 
 
 @pytest.mark.parametrize("frames", [3, 90])
-def test_the_generator_alone_draws_the_frames(frames):
+def test_segment_indices_uses_only_the_given_generator(frames):
     torch.manual_seed(0)
     state = torch.get_rng_state()
     images.segment_indices(frames, 8, train=True, generator=torch.Generator())
@@ -204,7 +204,7 @@ def test_the_generator_alone_draws_the_frames(frames):
 
 
 @pytest.mark.parametrize("n", [0, -1])
-def test_segment_indices_errors(n):
+def test_segment_indices_rejects_invalid_arguments(n):
     with pytest.raises(ValueError, match=f"num_frames must be at least 1, got {n}: was the file"):
         images.segment_indices(n, 8, train=False)
     with pytest.raises(ValueError, match="segments must be at least 1, got 0"):
@@ -237,7 +237,7 @@ def clip(tmp_path_factory):
     return path
 
 
-def test_a_clip_comes_back(clip):
+def test_clip_round_trip_preserves_frames(clip):
     height, width, frames, fps = images.video_info(clip)
     assert (height, width, frames) == (48, 64, 30) and abs(fps - 29.97) < 0.01
     assert images.count_frames(clip) == 30
@@ -247,11 +247,11 @@ def test_a_clip_comes_back(clip):
     assert numbers(got) == list(range(30))
 
 
-def test_read_frames_in_any_order(clip):
-    wanted = [29, 0, 7, 7, 3]
-    assert numbers(images.read_frames(clip, wanted)) == wanted
-    assert numbers(images.read_frames(clip, torch.tensor(wanted))) == wanted
-    assert numbers(images.read_frames(clip, np.array(wanted, np.uint16))) == wanted
+def test_read_frames_accepts_any_order(clip):
+    expected = [29, 0, 7, 7, 3]
+    assert numbers(images.read_frames(clip, expected)) == expected
+    assert numbers(images.read_frames(clip, torch.tensor(expected))) == expected
+    assert numbers(images.read_frames(clip, np.array(expected, np.uint16))) == expected
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_read_frames_in_any_order(clip):
         ([True], TypeError, "must be integers"),
     ],
 )
-def test_read_frames_errors(clip, indices, error, says):
+def test_read_frames_rejects_invalid_indices(clip, indices, error, says):
     with pytest.raises(error, match=says):
         images.read_frames(clip, indices)
 
@@ -273,7 +273,7 @@ def test_read_frames_errors(clip, indices, error, says):
 @pytest.mark.parametrize(
     "read", [images.video_info, images.count_frames, lambda p: images.read_frames(p, [0])]
 )
-def test_missing_and_broken_files(tmp_path, read):
+def test_missing_and_broken_videos_raise(tmp_path, read):
     pytest.importorskip("cv2")
     with pytest.raises(FileNotFoundError, match="no such file: missing.avi"):
         read(tmp_path / "missing.avi")
@@ -285,7 +285,7 @@ def test_missing_and_broken_files(tmp_path, read):
         read(tmp_path / "empty.avi")
 
 
-def test_a_cut_file_claims_more_than_it_holds(clip, tmp_path):
+def test_truncated_video_has_fewer_frames_than_its_header(clip, tmp_path):
     data = clip.read_bytes()
     path = tmp_path / "cut.avi"
     path.write_bytes(data[: data.rfind(b"00dc", 0, len(data) // 2)])
@@ -306,7 +306,7 @@ def test_a_cut_file_claims_more_than_it_holds(clip, tmp_path):
         (torch.zeros(2, 3, 48, 64, dtype=torch.uint8), "no/a.avi", OSError, "cannot write"),
     ],
 )
-def test_write_clip_errors(tmp_path, frames, name, error, says):
+def test_write_clip_rejects_invalid_arguments(tmp_path, frames, name, error, says):
     with pytest.raises(TypeError, match="frames must be a tensor, got ndarray"):
         images.write_clip(tmp_path / "a.avi", np.zeros((2, 3, 48, 64), np.uint8))
     pytest.importorskip("cv2")
@@ -315,23 +315,23 @@ def test_write_clip_errors(tmp_path, frames, name, error, says):
 
 
 @pytest.mark.parametrize("fps", [0, -1, 0.5, float("nan"), 1e6])
-def test_write_clip_needs_a_frame_rate(tmp_path, fps):
+def test_write_clip_rejects_an_invalid_frame_rate(tmp_path, fps):
     with pytest.raises(ValueError, match="fps must be from 1 to 1000, got"):
         images.write_clip(tmp_path / "a.avi", numbered(2), fps=fps)
 
 
 @pytest.mark.parametrize("side", [(49, 64), (48, 63)])
-def test_write_clip_refuses_a_side_that_it_would_crop(tmp_path, side):
+def test_write_clip_rejects_odd_sides(tmp_path, side):
     with pytest.raises(ValueError, match="must be even, got"):
         images.write_clip(tmp_path / "a.avi", numbered(2, *side))
 
 
-def test_write_clip_refuses_a_width_with_which_opencv_corrupts_memory(tmp_path):
+def test_write_clip_rejects_a_width_below_8(tmp_path):
     with pytest.raises(ValueError, match="width must be at least 8, got 6"):
         images.write_clip(tmp_path / "a.avi", numbered(2, 8, 6))
 
 
-def test_a_picture_claims_no_frames(tmp_path):
+def test_video_info_of_an_image_reports_at_most_one_frame(tmp_path):
     pytest.importorskip("cv2")
     import PIL.Image
 
@@ -340,7 +340,7 @@ def test_a_picture_claims_no_frames(tmp_path):
     assert (info.height, info.width) == (4, 6) and info.frames in (0, 1)
 
 
-def test_without_opencv_the_error_says_what_to_install(monkeypatch, tmp_path):
+def test_missing_opencv_error_names_the_package(monkeypatch, tmp_path):
     real = builtins.__import__
 
     def refuse(name, *args, **kwargs):
@@ -416,7 +416,7 @@ def channels_by_repeat(image, mean, std):
         (lambda i, m, s: prepare(i.convert("L"), m, s), "are not (rgb / 255 - mean) / std"),
     ],
 )
-def test_check_prepare(answer, says):
+def test_check_prepare_returns_the_expected_verdict(answer, says):
     for seed in range(5):
         torch.manual_seed(seed)
         verdict = exercises.check_prepare(answer)
@@ -424,16 +424,16 @@ def test_check_prepare(answer, says):
         assert says is None or says in verdict.message
 
 
-def only_the_modes_one_knows(image, mean, std):
+def only_common_modes(image, mean, std):
     if image.mode in ("P", "L", "RGBA"):
         return prepare(image, mean, std)
     return channels_by_repeat(image, mean, std)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_check_prepare_sees_modes_beyond_the_usual(seed):
+def test_check_prepare_reports_uncommon_modes(seed):
     torch.manual_seed(seed)
-    verdict = exercises.check_prepare(only_the_modes_one_knows)
+    verdict = exercises.check_prepare(only_common_modes)
     assert "an image of mode LA" in verdict.message
 
 
@@ -442,20 +442,20 @@ def three_bands_are_rgb(image, mean, std):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_check_prepare_sees_three_bands_of_another_mode(seed):
+def test_check_prepare_reports_ycbcr_images(seed):
     torch.manual_seed(seed)
     verdict = exercises.check_prepare(three_bands_are_rgb)
     assert "an image of mode YCbCr gives wrong values" in verdict.message
 
 
-def test_a_new_normalize_broadcasts_one_channel():
+def test_v2_normalize_broadcasts_one_channel():
     grey, three = torch.rand(1, 4, 4), ([0.1, 0.5, 0.9], [1, 2, 3])
     assert F2.normalize(grey, *three).shape == (3, 4, 4)
     with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
         torchvision.transforms.functional.normalize(grey, *three)
 
 
-def test_what_colour_transforms_clamp_after_normalize():
+def test_brightness_and_contrast_clamp_normalized_images():
     x = torch.randn(3, 20, 20) * 3
     for clamped in (F2.adjust_brightness, F2.adjust_contrast):
         assert 0 <= clamped(x, 1.1).min() <= clamped(x, 1.1).max() <= 1
@@ -463,7 +463,7 @@ def test_what_colour_transforms_clamp_after_normalize():
         assert free(x).min() < 0 and free(x).max() > 1
 
 
-def test_how_many_pixels_a_rough_reduction_skips():
+def test_bilinear_downsampling_without_antialias_skips_pixels():
     for factor, skipped in ((2, 0), (3, 8 / 9), (4, 3 / 4)):
         x = torch.zeros(1, 1, 120, 120, requires_grad=True)
         small = torch.nn.functional.interpolate(x, (120 // factor,) * 2, mode="bilinear")
@@ -471,7 +471,7 @@ def test_how_many_pixels_a_rough_reduction_skips():
         assert (x.grad == 0).float().mean() == pytest.approx(skipped), factor
 
 
-def test_interpolate_needs_floats_or_bytes_for_a_mask():
+def test_interpolate_rejects_int64_masks():
     for dtype, works in ((torch.uint8, True), (torch.float32, True), (torch.int64, False)):
         mask = torch.zeros(1, 1, 4, 4, dtype=dtype)
         if works:
@@ -481,7 +481,7 @@ def test_interpolate_needs_floats_or_bytes_for_a_mask():
                 torch.nn.functional.interpolate(mask, (8, 8))
 
 
-def test_integers_are_scaled_by_the_largest_of_their_dtype():
+def test_to_dtype_scales_by_the_maximum_of_the_integer_dtype():
     def unit(x):
         return F2.to_dtype(x, torch.float32, scale=True)
 
@@ -489,7 +489,7 @@ def test_integers_are_scaled_by_the_largest_of_their_dtype():
     assert unit(torch.tensor([[[255]]])) < 1e-15
 
 
-def test_pil_reads_sixteen_bit_colour_as_eight(tmp_path):
+def test_pil_reduces_16_bit_colour_to_8_bits(tmp_path):
     cv2 = pytest.importorskip("cv2")
     cv2.imwrite(str(tmp_path / "c.png"), np.full((2, 2, 3), 40000, np.uint16))
     image = PIL.Image.open(tmp_path / "c.png")
@@ -554,7 +554,7 @@ def only_four(mask, palette):
     return to_classes(mask, palette[:4])
 
 
-def test_palettes_have_more_than_four_colours():
+def test_check_to_classes_requires_more_than_four_colours():
     torch.manual_seed(0)
     assert not all(exercises.check_to_classes(only_four).passed for _ in range(5))
 
@@ -589,7 +589,7 @@ def in_place(mask, palette):
         (seeding(to_classes), "state of torch was changed"),
     ],
 )
-def test_check_to_classes(answer, says):
+def test_check_to_classes_returns_the_expected_verdict(answer, says):
     for seed in range(10):
         torch.manual_seed(seed)
         verdict = exercises.check_to_classes(answer)
@@ -638,7 +638,7 @@ def notes_like(n, k):
         (lambda n, k: torch.arange(k) * (n // k), "from its segment's middle"),
     ],
 )
-def test_check_middle_frames(answer, says):
+def test_check_middle_frames_returns_the_expected_verdict(answer, says):
     for seed in range(20):
         torch.manual_seed(seed)
         verdict = exercises.check_middle_frames(answer)
@@ -646,7 +646,7 @@ def test_check_middle_frames(answer, says):
         assert says is None or says in verdict.message
 
 
-def test_prepare_images_have_two_different_sides():
+def test_check_prepare_uses_non_square_images():
     sizes = []
 
     def spy(image, mean, std):
@@ -660,7 +660,7 @@ def test_prepare_images_have_two_different_sides():
 # ---------------------------------------------------------------- sentences of the chapter
 
 
-def test_opencv_gives_the_colours_of_a_palette_and_pil_its_numbers(tmp_path):
+def test_opencv_reads_palette_colours_and_pil_reads_indices(tmp_path):
     import cv2
     import PIL.Image
 
@@ -674,7 +674,7 @@ def test_opencv_gives_the_colours_of_a_palette_and_pil_its_numbers(tmp_path):
         assert np.array(file).tolist() == [[0, 1]]
 
 
-def test_a_plain_tensor_is_no_image_beside_one():
+def test_v2_transforms_ignore_plain_tensors_beside_images():
     import PIL.Image
     from torchvision import tv_tensors
     from torchvision.transforms import v2
@@ -686,11 +686,11 @@ def test_a_plain_tensor_is_no_image_beside_one():
 
 
 @pytest.mark.parametrize("n", [1, 3, 64, 1000])
-def test_bytes_keep_the_lowest_eight_bits_of_a_value_above_255(n):
+def test_byte_keeps_the_lowest_8_bits_above_255(n):
     assert torch.full((n,), 1.5 * 255).byte().unique().tolist() == [126]
 
 
-def test_a_cut_mp4_does_not_open(tmp_path):
+def test_truncated_mp4_does_not_open(tmp_path):
     import cv2
 
     code = cv2.VideoWriter_fourcc(*"mp4v")

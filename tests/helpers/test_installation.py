@@ -47,7 +47,7 @@ def as_arch(capability, kind="sm", suffix="") -> str:
 
 
 @given(CAPABILITIES, st.lists(CAPABILITIES, max_size=6))
-def test_binaries_serve_later_minor_versions_as_torch_says(gpu, built):
+def test_runs_matches_torch_for_later_minor_versions(gpu, built):
     archs = [as_arch(b) for b in built]
     found = runs(gpu, archs)
     serving = [b for b in built if 10 * gpu[0] + gpu[1] in torch.cuda._CompatInterval(
@@ -56,13 +56,13 @@ def test_binaries_serve_later_minor_versions_as_torch_says(gpu, built):
 
 
 @given(CAPABILITIES, st.lists(CAPABILITIES, max_size=4), st.lists(CAPABILITIES, max_size=4))
-def test_intermediate_code_is_the_second_choice(gpu, binary, built):
+def test_runs_prefers_binaries_to_ptx(gpu, binary, built):
     archs = [as_arch(b, "compute") for b in built] + [as_arch(b) for b in binary]
     first, older = runs(gpu, map(as_arch, binary)), [b for b in built if b <= gpu]
     assert runs(gpu, archs) == (first or (as_arch(max(older), "compute") if older else None))
 
 
-def test_code_for_one_capability_and_for_a_family():
+def test_runs_supports_arch_and_family_specific_code():
     assert runs((9, 0), ["sm_90a"]) == "sm_90a" and runs((9, 1), ["sm_90a"]) is None
     assert runs((10, 3), ["sm_100f"]) == "sm_100f" and runs((12, 0), ["sm_100f"]) is None
     assert runs((10, 3), ["compute_100f"]) and not runs((12, 0), ["compute_100f", "compute_90a"])
@@ -72,20 +72,20 @@ def test_code_for_one_capability_and_for_a_family():
 @pytest.mark.parametrize(
     "capability", [None, 8.6, "8.6", (8,), (8, 6, 1), ("8", "6"), (8.0, 6), torch.tensor([8, 6])]
 )
-def test_what_is_no_capability_is_told(capability):
+def test_runs_rejects_an_invalid_capability(capability):
     with pytest.raises(ValueError, match=r"capability must be a pair such as \(8, 9\), got"):
         runs(capability, ["sm_86"])
     assert runs([8, 6], ["sm_86"]) == "sm_86"  # as JSON has it
 
 
 @pytest.mark.parametrize("archs", ["sm_86", None, 86])
-def test_what_is_no_list_of_architectures_is_told(archs):
+def test_runs_rejects_archs_that_are_not_a_list(archs):
     with pytest.raises(TypeError, match=r"archs must be a list such as \['sm_86'\], got"):
         runs((8, 6), archs)
 
 
 @pytest.mark.parametrize("arch", [86, "sm86", "8.6", "sm_8", "gfx90a", "", "sm_86x"])
-def test_what_is_no_architecture_is_told(arch):
+def test_runs_rejects_an_invalid_architecture(arch):
     with pytest.raises(ValueError, match=f"expected something like .* got {arch!r}"):
         runs((8, 6), [arch])
 
@@ -98,7 +98,7 @@ def test_what_is_no_architecture_is_told(arch):
     [("450.80", "11"), ("524.9", "11"), ("525.60.13", "11 12"), ("579", "11 12"),
      ("580.65.06", "11 12 13"), ("999", "11 12 13")],
 )  # fmt: skip
-def test_the_major_version_of_cuda_decides(driver, served):
+def test_driver_suffices_depends_on_the_cuda_major_version(driver, served):
     found = [m for m in ("11", "12", "13") if driver_suffices(driver, f"{m}.4")]
     assert " ".join(found) == served
     assert found == [m for m in ("11", "12", "13") if driver_suffices(driver, f"{m}.0")]
@@ -116,18 +116,18 @@ def test_the_major_version_of_cuda_decides(driver, served):
         (b"535", "12"),
     ],
 )
-def test_what_is_no_version_is_told(driver, cuda):
+def test_driver_suffices_rejects_invalid_versions(driver, cuda):
     with pytest.raises(ValueError, match="expected versions such as '535.104' and '12.4'"):
         driver_suffices(driver, cuda)
 
 
 @pytest.mark.parametrize("cuda", ["10.2", "14.0"])
-def test_a_cuda_that_the_table_lacks_is_told(cuda):
+def test_driver_suffices_rejects_an_unknown_cuda_version(cuda):
     with pytest.raises(ValueError, match=f"known for CUDA .*, got '{cuda}'"):
         driver_suffices("580", cuda)
 
 
-def test_local_parts_and_prereleases_of_a_version():
+def test_fits_accepts_local_and_prerelease_versions():
     assert fits("2.9.0+cu128", "==2.9.0") and fits("2.14.1", ">=2.14.0")
     assert not fits("2.8.0", "==2.9.0") and fits("2.15.0a0+git1", ">=2.14.0")
 
@@ -146,7 +146,7 @@ BROKEN = {
 }
 
 
-def test_a_sound_machine_has_no_findings():
+def test_diagnose_returns_no_findings_for_a_working_machine():
     assert diagnose(SOUND) == []
     assert report(SOUND).endswith("nothing found")
     for visible in ("0", "1,0", "GPU-8932f937", "MIG-1/2", " 0"):
@@ -157,19 +157,19 @@ def test_a_sound_machine_has_no_findings():
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_each_fault_alone_is_found_with_what_to_do(what):
+def test_diagnose_reports_each_fault_with_a_fix(what):
     (found,) = diagnose(replace(SOUND, **BROKEN[what]))
     assert what in found.what and found.do
     assert str(found) in report(replace(SOUND, **BROKEN[what]))
 
 
-def test_what_breaks_the_import_comes_first():
+def test_diagnose_lists_import_errors_first():
     all_wrong = replace(SOUND, **BROKEN["hides what is installed"], visible="-1", driver="470")
     found = [f.what for f in diagnose(all_wrong)]
     assert "hides what is installed" in found[0] and len(found) == 3
 
 
-def test_what_works_is_not_refuted_by_a_table():
+def test_successful_gpu_computation_overrides_the_tables():
     """A driver with NVIDIA's package for forward compatibility, a Jetson without `nvidia-smi`."""
     for odd in ({"driver": "470.1"}, {"driver": None, "gpus": ()}, {"cuda": None}):
         assert diagnose(replace(SOUND, **odd)) and not diagnose(replace(SOUND, **odd, gpu_error=""))
@@ -186,7 +186,7 @@ ORDINALS = st.lists(st.sampled_from([" 0", "1", "-1", "+2", "0x", "", "a", "GPU-
 
 @given(ORDINALS.map(",".join))
 @example("GPU-a,GPU-b,GPU-b")  # a GPU named twice after another one leaves none
-def test_the_variable_is_read_as_torch_reads_it(variable):
+def test_cuda_visible_devices_is_parsed_as_in_torch(variable):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", variable)
         read = torch.cuda._parse_visible_devices()
@@ -203,14 +203,14 @@ def test_the_variable_is_read_as_torch_reads_it(variable):
     gpus=st.lists(st.tuples(st.text(max_size=5), st.none() | CAPABILITIES), max_size=2).map(tuple),
     archs=st.lists(CAPABILITIES.map(as_arch), max_size=3).map(tuple),
 ))  # fmt: skip
-def test_no_machine_is_too_strange(machine):
+def test_report_contains_every_finding_of_any_machine(machine):
     assert all(str(f) in report(machine) for f in diagnose(machine))
 
 
 # ---------------------------------------------------------------- this machine
 
 
-def test_this_machine_is_described_as_torch_sees_it():
+def test_this_machine_matches_torch():
     mine = this_machine()
     assert (mine.torch, mine.cuda) == (torch.__version__.split("+")[0], torch.version.cuda) or (
         mine.torch == torch.__version__
@@ -231,7 +231,7 @@ echo "470.256.02, A100"
 """
 
 
-def test_what_nvidia_smi_says_is_read(tmp_path, monkeypatch):
+def test_nvidia_smi_output_is_parsed(tmp_path, monkeypatch):
     program = tmp_path / "nvidia-smi"
     program.write_text(NVIDIA_SMI)
     program.chmod(0o755)
@@ -248,7 +248,7 @@ def test_what_nvidia_smi_says_is_read(tmp_path, monkeypatch):
         assert installation._nvidia_smi() == {}
 
 
-def test_the_report_names_no_path_and_nobody():
+def test_report_contains_no_paths():
     text = subprocess.run(
         [sys.executable, "-m", "helpers.installation"],
         env=child.environment(), capture_output=True, text=True, check=True, cwd="/",
@@ -264,7 +264,7 @@ def command(folder, **variables) -> str:
     ).stdout  # fmt: skip
 
 
-def test_a_torch_that_does_not_import_is_reported(tmp_path, monkeypatch):
+def test_failed_torch_import_is_reported(tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text("raise OSError('libcudnn.so.9: cannot open')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torch")
@@ -272,20 +272,20 @@ def test_a_torch_that_does_not_import_is_reported(tmp_path, monkeypatch):
     assert this_machine().gpu_error == "OSError: libcudnn.so.9: cannot open"
 
 
-def test_a_script_called_torch_is_named_and_not_run(tmp_path):
+def test_script_named_torch_is_reported_and_not_run(tmp_path):
     (tmp_path / "torch.py").write_text("raise SystemExit('ran')")
-    said = command(tmp_path)
-    assert "torch.py in this folder hides what is installed" in said and "not asked" in said
+    text = command(tmp_path)
+    assert "torch.py in this folder hides what is installed" in text and "not asked" in text
 
 
 @pytest.mark.parametrize("name", ["random", "struct"])
-def test_the_command_runs_beside_what_breaks_torch(tmp_path, name):
+def test_command_runs_beside_files_that_shadow_modules(tmp_path, name):
     (tmp_path / f"{name}.py").touch()
     assert f"{name}.py in this folder hides what is installed" in command(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["operator", "keyword", "functools", "types"])
-def test_what_stops_the_command_is_named_where_it_starts_without_the_folder(tmp_path, name):
+def test_safe_path_option_reports_files_that_stop_the_command(tmp_path, name):
     """Python needs these to start a module, before the command can look at the folder."""
     (tmp_path / f"{name}.py").touch()
     stopped, started = started_with(tmp_path), started_with(tmp_path, "-P")
@@ -293,7 +293,7 @@ def test_what_stops_the_command_is_named_where_it_starts_without_the_folder(tmp_
     assert f"{name}.py in this folder hides what is installed" in started.stdout
 
 
-def test_where_scripts_do_not_see_the_folder_nothing_in_it_hides_a_module(tmp_path):
+def test_safe_path_variable_ignores_files_of_the_folder(tmp_path):
     (tmp_path / "operator.py").touch()
     started = started_with(tmp_path, PYTHONSAFEPATH="1")
     assert "operator" not in started.stdout and started.returncode == 0
@@ -306,12 +306,12 @@ def started_with(folder, *options, **variables) -> subprocess.CompletedProcess[s
     )  # fmt: skip
 
 
-def test_an_output_without_arrows_is_no_error(tmp_path):
+def test_ascii_output_replaces_arrows(tmp_path):
     (tmp_path / "torch.py").touch()
     assert "? rename it" in command(tmp_path, PYTHONIOENCODING="ascii")
 
 
-def test_files_that_hide_modules(tmp_path):
+def test_find_shadows_returns_files_that_shadow_modules(tmp_path):
     for name in ("torch.py", "train.py", "random.py", "numpy/__init__.py", "torch/notes.txt",
                  "time.py", "os.py"):  # fmt: skip
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -320,7 +320,7 @@ def test_files_that_hide_modules(tmp_path):
     assert find_shadows(tmp_path / "missing") == ()
 
 
-def test_only_files_that_python_imports_are_reported(tmp_path, monkeypatch):
+def test_shadows_include_only_files_that_python_imports(tmp_path, monkeypatch):
     """In a notebook the folder comes after Python's modules and before installed packages."""
     for name in ("torch.py", "random.py"):
         (tmp_path / name).touch()
@@ -339,14 +339,14 @@ def test_only_files_that_python_imports_are_reported(tmp_path, monkeypatch):
         assert installation._shadows() == found
 
 
-def test_a_build_for_the_cpu_is_played_and_taken_back():
+def test_cpu_build_simulates_a_cpu_only_build_and_restores():
     before = torch.version.cuda, torch.cuda.is_available()
     with demos.cpu_build(), pytest.raises(AssertionError, match="not compiled with CUDA"):
         torch.zeros(1, device="cuda")
     assert (torch.version.cuda, torch.cuda.is_available()) == before
 
 
-def test_a_device_that_computes_wrongly_is_found(monkeypatch):
+def test_smoke_test_reports_wrong_results(monkeypatch):
     right = dict.fromkeys(("copy", "product", "convolution", "gradient"), True)
     assert smoke_test() == right
     with torch.inference_mode():
@@ -400,12 +400,12 @@ WRONG_RUN = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_RUN.values(), ids=list(WRONG_RUN))
-def test_will_run_refuses(wrong):
+def test_check_will_run_rejects_wrong_answers(wrong):
     assert not exercises.check_will_run(wrong).passed
 
 
 @pytest.mark.parametrize("right", [same_major, lambda c, a: runs(c, a) is not None])
-def test_will_run_accepts(right):
+def test_check_will_run_accepts_right_answers(right):
     assert exercises.check_will_run(right).passed, exercises.check_will_run(right)
 
 
@@ -429,7 +429,7 @@ WRONG_CHOICE = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_CHOICE.values(), ids=list(WRONG_CHOICE))
-def test_choose_refuses(wrong):
+def test_check_choose_rejects_wrong_answers(wrong):
     assert not exercises.check_choose(wrong).passed
 
 
@@ -448,11 +448,11 @@ def by_max(builds, driver, capability):
 
 
 @pytest.mark.parametrize("right", [by_hand, by_max])
-def test_choose_accepts(right):
+def test_check_choose_accepts_right_answers(right):
     assert exercises.check_choose(right).passed, exercises.check_choose(right)
 
 
-def test_a_torch_that_cannot_be_imported_is_the_finding_and_not_its_build(monkeypatch):
+def test_failed_torch_import_is_the_only_finding(monkeypatch):
     error = ImportError("libcudnn.so.9: cannot open shared object file")
     gpus = {"driver": "580.65.06", "gpus": (("NVIDIA A100", (8, 0)),)}
 
@@ -470,7 +470,7 @@ def test_a_torch_that_cannot_be_imported_is_the_finding_and_not_its_build(monkey
 
 
 @pytest.mark.parametrize("name", ["typing_extensions.py", "sympy/__init__.py"])
-def test_a_file_that_hides_a_package_of_torch_is_found(tmp_path, name):
+def test_find_shadows_reports_files_that_shadow_dependencies(tmp_path, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("")
     (tmp_path / "of_mine.py").write_text("")

@@ -22,7 +22,7 @@ def code(switches) -> str:
     return "".join(str(int(on)) for on in switches)
 
 
-def test_the_file_is_what_two_wrappers_write():
+def test_file_matches_a_compiled_data_parallel_state_dict():
     wrapped = torch.compile(nn.DataParallel(saved_model())).state_dict()
     file = edited(False, False, False, False)
     assert {k: v.shape for k, v in wrapped.items()} == {k: v.shape for k, v in file.items()}
@@ -31,28 +31,28 @@ def test_the_file_is_what_two_wrappers_write():
 
 
 @pytest.mark.parametrize("switches", GRID, ids=code)
-def test_each_state_is_what_pytorch_says(switches):
+def test_each_state_matches_load_state_dict(switches):
     strict, *repairs = switches
     weights = edited(*repairs)
-    raised, names, said = loaded(weights, strict)
+    raised, names, text = loaded(weights, strict)
     assert DATA["keys"][code(repairs)] == list(weights)
     row = DATA["rows"][code(switches)]
     state = dict(zip(OWN, row["state"], strict=True))
     assert row["raised"] == raised and [k for k, s in state.items() if s == "l"] == names
-    sizes = re.findall(r"size mismatch for (\S+):", said)
+    sizes = re.findall(r"size mismatch for (\S+):", text)
     assert [k for k, s in state.items() if s == "s"] == sizes
     missing, extra = [k for k in OWN if state[k] == "m"], [k for k in weights if k not in OWN]
     if not raised:
-        assert said == str(torch.nn.modules.module._IncompatibleKeys(missing, extra))
+        assert text == str(torch.nn.modules.module._IncompatibleKeys(missing, extra))
     elif strict:
         for title, want in (("Missing", missing), ("Unexpected", extra)):
-            line = re.search(rf"{title} key\(s\) in state_dict: (.*)", said)
+            line = re.search(rf"{title} key\(s\) in state_dict: (.*)", text)
             assert re.findall(r'"([^"]+)"', line[1] if line else "") == want
     else:
-        assert sizes and "key(s)" not in said  # with strict=False only the sizes are complained of
+        assert sizes and "key(s)" not in text  # with strict=False only the sizes are complained of
 
 
-def test_what_the_chapter_and_the_fallback_say():
+def test_claims_of_chapter_and_fallback_hold():
     """Nothing is loaded at first; one setting loads all that fits; half may be, with an error."""
     full = {k for k, v in OWN.items() if v.shape == saved_model().state_dict().get(k, v).shape}
     done = [s for s in GRID if not loaded(edited(*s[1:]), s[0])[0]]
@@ -77,7 +77,7 @@ STATE = """(e) => { const all = (s) => [...e.shadowRoot.querySelectorAll(s)];
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_setting_shows_what_is_loaded(show, cover, lang):
+def test_every_setting_shows_the_loaded_keys(show, cover, lang):
     page = show(keys_explorer(), lang=lang, width=375)
     element = page.locator("keys-explorer")
     for switches in cover(GRID, lang):
@@ -108,7 +108,7 @@ def test_each_setting_shows_what_is_loaded(show, cover, lang):
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_a_key_is_pointed_at_and_words_light_it_up(show):
+def test_focused_key_is_explained_and_highlighted(show):
     page = show(keys_explorer(), width=375)
     element = page.locator("keys-explorer")
     assert "0 of 148 values" in element.evaluate(STATE)["said"]

@@ -30,7 +30,7 @@ LABELS = lm.labels_of(IDS, LENGTHS)
 
 
 @given(st.text(alphabet=CHARACTERS.characters))
-def test_a_text_comes_back(text):
+def test_encode_decode_round_trip_preserves_text(text):
     ids = CHARACTERS.encode(text)
     assert ids.dtype == torch.int64 and ids.shape == (len(text),)
     assert CHARACTERS.decode(ids) == text
@@ -39,7 +39,7 @@ def test_a_text_comes_back(text):
     assert CHARACTERS.decode(torch.cat([ended, ended])) == text
 
 
-def test_a_strange_character():
+def test_encode_rejects_unknown_characters():
     with pytest.raises(ValueError, match=r"not in the vocabulary: \['Z', 'é'\]"):
         CHARACTERS.encode("Zét")
 
@@ -62,7 +62,7 @@ def test_labels_are_int64(dtype):
     assert labels.dtype == torch.int64 and torch.equal(labels, LABELS)
 
 
-def test_labels_do_not_depend_on_what_fills_up():
+def test_labels_ignore_the_padding_values():
     other = IDS.clone()
     other[torch.arange(IDS.shape[1]) >= LENGTHS[:, None]] = 3
     assert torch.equal(lm.labels_of(other, LENGTHS), LABELS)
@@ -71,7 +71,7 @@ def test_labels_do_not_depend_on_what_fills_up():
 # ---------------------------------------------------------------- the model
 
 
-def test_the_block_is_that_of_torch():
+def test_block_matches_transformer_encoder_layer():
     torch.manual_seed(0)
     ours = lm.Block(24, 4, True, 0.0)
     theirs = nn.TransformerEncoderLayer(
@@ -100,7 +100,7 @@ def test_the_block_is_that_of_torch():
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_first_loss_is_log_v(seed, tied):
+def test_initial_loss_equals_log_vocabulary_size(seed, tied):
     torch.manual_seed(seed)
     vocab = 10 ** (1 + seed % 3)
     model = lm.GPT(vocab, tied=tied)
@@ -109,7 +109,7 @@ def test_the_first_loss_is_log_v(seed, tied):
     assert abs(loss - math.log(vocab)) < 0.2
 
 
-def test_leaks_tells_causal_from_not_causal():
+def test_leaks_distinguishes_causal_from_non_causal_models():
     for causal in (True, False):
         model = lm.GPT(9, causal=causal, dropout=0.5).eval()
         assert lm.leaks(model, torch.randint(9, (2, 6)), 9) is not causal
@@ -125,7 +125,7 @@ def test_leaks_tells_causal_from_not_causal():
     assert lm.leaks(Peeks(), torch.zeros(1, 6, dtype=torch.int64), 3)
 
 
-def test_offsets_of_models_that_know_the_answer():
+def test_offsets_returns_the_distance_of_perfect_models():
     class Table(nn.Module):
         def __init__(self, ahead):
             super().__init__()
@@ -160,7 +160,7 @@ def trained():
     return fit(LABELS, seed=3)
 
 
-def test_a_trained_model_repeats_its_lines_and_stops(trained):
+def test_trained_model_generates_its_lines_and_stops(trained):
     for row, line in zip(IDS, lm.LINES, strict=True):
         out = lm.generate(trained, row[:4], 40, context=40, end=CHARACTERS.end)
         assert CHARACTERS.decode(out) == line and out[-1] == CHARACTERS.end
@@ -170,14 +170,14 @@ def test_a_trained_model_repeats_its_lines_and_stops(trained):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_without_a_label_the_end_token_only_loses(seed):
+def test_end_token_without_labels_is_never_predicted(seed):
     model = fit(LABELS.masked_fill(LABELS.eq(CHARACTERS.end), -100), seed, steps=40)
     with torch.no_grad():
         scores = model(IDS)
     assert (scores.argmax(-1) != CHARACTERS.end)[LABELS != -100].all()
 
 
-def test_generate_crops_stops_and_puts_the_mode_back():
+def test_generate_crops_stops_and_restores_the_mode():
     torch.manual_seed(0)
     model = lm.GPT(5, context=6, dropout=0.5)
     ids = torch.tensor([1, 2])
@@ -203,7 +203,7 @@ def test_generate_crops_stops_and_puts_the_mode_back():
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 11), st.integers(0, 100))
-def test_perplexity_does_not_depend_on_the_batches(size, seed):
+def test_perplexity_is_independent_of_batch_size(size, seed):
     torch.manual_seed(seed)
     model = lm.GPT(len(CHARACTERS), dropout=0.3)
     want = lm.next_token_loss(model.eval()(IDS), LABELS).exp().item()
@@ -214,14 +214,14 @@ def test_perplexity_does_not_depend_on_the_batches(size, seed):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_perplexity_without_a_label(training):
+def test_perplexity_without_labels_raises(training):
     model = lm.GPT(len(CHARACTERS)).train(training)
     with pytest.raises(ValueError, match="at least one label that is not -100, got none"):
         lm.perplexity(model, [(IDS, torch.full_like(IDS, -100))])
     assert model.training == training
 
 
-def test_next_token_loss_is_torchs():
+def test_next_token_loss_matches_cross_entropy():
     scores, labels = torch.randn(2, 3, 5), torch.tensor([[1, -100, 2], [4, 0, -100]])
     for reduction in ("mean", "sum"):
         want = F.cross_entropy(scores.transpose(1, 2), labels, reduction=reduction)
@@ -244,13 +244,13 @@ class Plain(nn.Module):
         return self.score(ids)
 
 
-def test_perplexity_beyond_a_float_is_inf():
+def test_perplexity_overflow_returns_inf():
     ids = torch.zeros(1, 3, dtype=torch.int64)
     assert lm.perplexity(Plain(overflowing), [(ids, ids + 1)]) == math.inf
 
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
-def test_perplexity_in_half_precision(dtype):
+def test_perplexity_is_accurate_in_half_precision(dtype):
     ids = torch.randint(5000, (130, 64))
     table = torch.randn(5000, dtype=dtype) / 50
     found = lm.perplexity(Plain(lambda i: table.expand(*i.shape, -1)), [(ids, ids)])
@@ -258,7 +258,7 @@ def test_perplexity_in_half_precision(dtype):
     assert math.isclose(found, want, rel_tol=1e-3)
 
 
-def test_each_module_keeps_its_mode():
+def test_perplexity_and_generate_preserve_module_modes():
     model = Plain(lambda ids: F.one_hot(ids, 7).float())
     ids = torch.zeros(1, 3, dtype=torch.int64)
     lm.perplexity(model, [(ids, ids)])
@@ -271,29 +271,29 @@ def test_each_module_keeps_its_mode():
 
 
 @pytest.mark.parametrize(("width", "vocab"), [(1, 5), (0, 5), (3, 1)])
-def test_leaks_requires_a_later_token_to_change(width, vocab):
+def test_leaks_requires_two_tokens_and_a_vocabulary_of_two(width, vocab):
     with pytest.raises(ValueError, match=rf"at least 2, got \(1, {width}\) and {vocab}"):
         lm.leaks(lm.GPT(5), torch.zeros(1, width, dtype=torch.int64), vocab)
 
 
 @pytest.mark.parametrize("context", [0, -1])
-def test_generate_requires_a_context(context):
+def test_generate_rejects_a_context_below_1(context):
     with pytest.raises(ValueError, match=f"context must be at least 1, got {context}"):
         lm.generate(lm.GPT(5), torch.tensor([1, 2]), 1, context=context)
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (0,)])
-def test_generate_wants_one_prompt(shape):
+def test_generate_requires_one_prompt(shape):
     with pytest.raises(ValueError, match=r"one prompt of shape \(T,\), T at least 1, got"):
         lm.generate(lm.GPT(5), torch.zeros(shape, dtype=torch.int64), 1, context=9)
 
 
-def test_offsets_of_too_short_a_text():
+def test_offsets_rejects_too_short_texts():
     with pytest.raises(ValueError, match=r"T above 2, got \(\d+, 2\)"):
         lm.offsets(lm.GPT(len(CHARACTERS)), IDS[:, :2])
 
 
-def test_blocks_that_add_zero_do_not_leak_yet():
+def test_leaks_returns_false_for_zero_initialized_blocks():
     model = lm.GPT(len(CHARACTERS), causal=False)
     for block in model.blocks:
         nn.init.zeros_(block.out.weight)
@@ -301,7 +301,7 @@ def test_blocks_that_add_zero_do_not_leak_yet():
     assert not lm.leaks(model, IDS[:1], len(CHARACTERS))
 
 
-def test_an_output_layer_of_zeros_does_not_leak_yet():
+def test_leaks_returns_false_for_a_zero_head_until_trained():
     model = lm.GPT(len(CHARACTERS), causal=False)
     nn.init.zeros_(model.head.weight)
     assert not lm.leaks(model, IDS[:1], len(CHARACTERS))
@@ -315,7 +315,7 @@ def test_an_output_layer_of_zeros_does_not_leak_yet():
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("top_p", [1e-12, 1e-3, 0.5, 1.0])
-def test_one_token_remains_for_every_top_p_above_0(dtype, top_p):
+def test_filter_logits_keeps_one_token_for_any_top_p(dtype, top_p):
     for scale in (1e-3, 1, 100):
         logits = (scale * torch.randn(20, 50)).to(dtype)
         kept = lm.filter_logits(logits, top_p=top_p).isfinite()
@@ -327,13 +327,13 @@ def test_one_token_remains_for_every_top_p_above_0(dtype, top_p):
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
 @pytest.mark.parametrize("top_p", [0.9, 0.999])
-def test_top_p_in_half_precision_keeps_as_many_as_in_double(dtype, top_p):
+def test_top_p_in_half_precision_matches_double(dtype, top_p):
     logits = (3 * torch.randn(5000, generator=torch.Generator().manual_seed(0))).to(dtype)
     found, want = (lm.filter_logits(x, top_p=top_p).isfinite() for x in (logits, logits.double()))
     assert abs(found.sum() - want.sum()) <= 3 and found.sum() > 50
 
 
-def test_generate_at_a_low_temperature_in_half_precision():
+def test_generate_accepts_low_temperature_in_half_precision():
     scores = torch.tensor([-90.0, -80.0]).half()
     model = Plain(lambda ids: scores.expand(*ids.shape, 2))
     out = lm.generate(model, torch.tensor([0]), 3, context=3, temperature=0.001)
@@ -348,7 +348,7 @@ def test_generate_at_a_low_temperature_in_half_precision():
     st.none() | st.integers(1, 9),
     st.floats(0.01, 0.999) | st.just(1.0),
 )
-def test_what_is_kept(seed, shape, temperature, top_k, top_p):
+def test_filter_logits_keeps_the_expected_tokens(seed, shape, temperature, top_k, top_p):
     generator = torch.Generator().manual_seed(seed)
     logits = 2 * torch.randn(shape, generator=generator, dtype=torch.float64)
     found = lm.filter_logits(logits, temperature, top_k, top_p)
@@ -366,7 +366,7 @@ def test_what_is_kept(seed, shape, temperature, top_k, top_p):
         torch.testing.assert_close(kept[list(stays)], row[list(stays)] / temperature)
 
 
-def test_equal_scores_and_extremes():
+def test_filter_logits_handles_equal_and_extreme_scores():
     assert lm.filter_logits(torch.zeros(4), top_k=2).isfinite().tolist() == [
         True,
         True,
@@ -391,7 +391,7 @@ def test_equal_scores_and_extremes():
         ({"top_p": 1.1}, "at most 1, got 1.1"),
     ],
 )
-def test_arguments_out_of_range(how, says):
+def test_filter_logits_rejects_arguments_out_of_range(how, says):
     with pytest.raises(ValueError, match=says):
         lm.filter_logits(torch.zeros(3), **how)
 
@@ -399,7 +399,7 @@ def test_arguments_out_of_range(how, says):
 # ---------------------------------------------------------------- vocabulary and memory
 
 
-def test_grown_tables():
+def test_grow_appends_mean_rows():
     table = torch.randn(5, 3)
     grown = lm.grow(table, 8)
     assert torch.equal(grown[:5], table) and grown.shape == (8, 3)
@@ -413,7 +413,7 @@ def test_grown_tables():
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(2, 60), st.sampled_from([8, 16]), st.integers(1, 3), st.booleans())
-def test_bytes_are_those_of_a_real_step(vocab, width, layers, tied):
+def test_training_bytes_matches_a_real_step(vocab, width, layers, tied):
     model = lm.GPT(vocab, width, 12, layers, 2, tied=tied)
     model.positions.requires_grad_(False)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -432,7 +432,7 @@ def test_bytes_are_those_of_a_real_step(vocab, width, layers, tied):
     assert sum(p.numel() for p in model.parameters()) == count
 
 
-def test_states_of_other_optimizers():
+def test_training_bytes_supports_other_optimizer_states():
     model = nn.Linear(3, 2)
     assert lm.training_bytes(model, 0)["optimizer"] == 0
     assert lm.training_bytes(model, 1)["optimizer"] == 8 * 4
@@ -446,7 +446,7 @@ def test_states_of_other_optimizers():
 # ---------------------------------------------------------------- the figure
 
 
-def test_the_figure_writes_each_token():
+def test_draw_labels_writes_each_token():
     row = IDS[lm.LINES.index("snow!"), :8]
     labels = torch.tensor([-100, 27, 0, 1, 2, -100, -100, 27])
     assert demos.symbols(row, CHARACTERS) == [*"snow!", "■", "■", "■"]
@@ -460,14 +460,14 @@ def test_the_figure_writes_each_token():
 # ---------------------------------------------------------------- sentences of the chapter
 
 
-def test_padding_on_the_right_changes_no_score_before_it():
+def test_right_padding_keeps_earlier_scores():
     model = lm.GPT(9).eval()
     ids = torch.randint(9, (2, 6))
     longer = F.pad(ids, (0, 5), value=7)
     torch.testing.assert_close(model(longer)[:, :6], model(ids))
 
 
-def test_padding_on_the_left_is_seen():
+def test_left_padding_changes_the_scores():
     model = lm.GPT(9).eval()
     ids = torch.randint(9, (1, 6))
     shifted = model(F.pad(ids, (3, 0), value=7))[:, -1]
@@ -475,25 +475,25 @@ def test_padding_on_the_left_is_seen():
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-@pytest.mark.parametrize("wanted", [True, False])
-def test_when_adapters_in_checkpointed_blocks_learn(reentrant, wanted):
+@pytest.mark.parametrize("expected", [True, False])
+def test_adapters_in_checkpointed_blocks_require_input_gradients(reentrant, expected):
     model = lm.GPT(9).requires_grad_(False)
     for block in model.blocks:
         block.qkv = fine_tuning.LoRALinear(block.qkv, rank=2)
     model.norm.requires_grad_(True)  # a later part that learns, so that no error follows
-    x = model.tokens(torch.randint(9, (1, 5))).requires_grad_(wanted)
+    x = model.tokens(torch.randint(9, (1, 5))).requires_grad_(expected)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for block in model.blocks:
             x = checkpoint(block, x, use_reentrant=reentrant)
     model.head(model.norm(x)).square().sum().backward()
-    learn = not reentrant or wanted
+    learn = not reentrant or expected
     assert all((b.qkv.up.grad is not None) == learn for b in model.blocks)
-    said = any("None of the inputs have requires_grad=True" in str(w.message) for w in caught)
-    assert said is not learn
+    text = any("None of the inputs have requires_grad=True" in str(w.message) for w in caught)
+    assert text is not learn
 
 
-def test_checkpointing_saves_memory_and_changes_no_gradient():
+def test_checkpointing_saves_memory_and_keeps_gradients():
     torch.manual_seed(0)
     model = lm.GPT(len(CHARACTERS))
     found = {}
@@ -508,20 +508,20 @@ def test_checkpointing_saves_memory_and_changes_no_gradient():
     torch.testing.assert_close(found[True][1], found[False][1])
 
 
-def test_the_loss_makes_a_tensor_as_large_as_the_scores():
+def test_next_token_loss_saves_a_tensor_of_the_logits_size():
     scores = torch.randn(4, 5, 7, requires_grad=True)
     saved = autograd.saved_tensors(lambda: lm.next_token_loss(scores, torch.zeros(4, 5).long()))
     assert torch.Size([20, 7]) in map(torch.Size, saved)
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.3, -0.07])
-def test_what_bfloat16_rounds_away(weight):
+def test_bfloat16_rounds_small_updates_to_zero(weight):
     w = torch.tensor(weight).bfloat16()
     assert w + torch.tensor(abs(w.item()) / 513).bfloat16() == w
     assert w + torch.tensor(abs(w.item()) / 100).bfloat16() != w
 
 
-def test_what_keeps_a_tie_and_what_does_not():
+def test_weight_tying_is_kept_by_deepcopy_and_lost_by_to_meta():
     model = lm.GPT(9)
     for same in (copy.deepcopy(model), copy.deepcopy(model).double(), copy.deepcopy(model).half()):
         assert same.head.weight is same.tokens.weight
@@ -541,14 +541,14 @@ def test_what_keeps_a_tie_and_what_does_not():
     assert loaded.head.weight is loaded.tokens.weight
 
 
-def test_the_filter_keeps_all_tokens_of_a_large_vocabulary():
+def test_top_p_of_1_keeps_all_tokens_of_a_large_vocabulary():
     logits = 3 * torch.randn(50257)
     assert lm.filter_logits(logits, top_p=1.0).isfinite().all()
     chances = logits.softmax(-1).sort(descending=True).values
     assert (chances.cumsum(-1) - chances >= 1).any()
 
 
-def test_a_mean_row_does_not_win():
+def test_mean_rows_never_have_the_highest_score():
     model = lm.GPT(9)
     nn.init.normal_(model.head.weight)
     grown = lm.grow(model.head.weight, 12)
@@ -647,12 +647,12 @@ def loss_transposed(logits, ids, lengths):
         (lambda x, i, n: F.cross_entropy(x, lm.labels_of(i, n)), "your code raised RuntimeError"),
     ],
 )
-def test_next_token_loss_exercise(answer, says):
+def test_check_next_token_loss_returns_the_expected_verdict(answer, says):
     for _ in range(3):
         expect(exercises.check_next_token_loss(answer), says)
 
 
-def test_classes_in_the_last_dimension_are_found_where_no_error_tells():
+def test_check_next_token_loss_reports_transposed_dimensions():
     expect(exercises.check_next_token_loss(loss_transposed), "as many tokens as the text")
 
 
@@ -706,7 +706,7 @@ def nucleus_first_row(logits, p):
         (lambda x, p: nucleus(x, p).squeeze(), "expected shape (1, 6), got (6,)"),
     ],
 )
-def test_nucleus_exercise(answer, says):
+def test_check_nucleus_returns_the_expected_verdict(answer, says):
     expect(exercises.check_nucleus(answer), says)
 
 
@@ -819,12 +819,12 @@ def ppl_grad_off(model, batches):
         (lambda m, b: ppl(copy.deepcopy(m), b), None),
     ],
 )
-def test_perplexity_exercise(answer, says):
+def test_check_perplexity_returns_the_expected_verdict(answer, says):
     expect(exercises.check_perplexity(answer), says)
     assert torch.is_grad_enabled()
 
 
-def test_helpers_take_a_model_that_returns_an_object_with_logits():
+def test_helpers_accept_models_that_return_an_object_with_logits():
     characters = lm.Characters("".join(lm.LINES))
     ids, lengths = lm.padded(lm.LINES, characters)
     model = lm.GPT(len(characters))
@@ -845,7 +845,7 @@ def test_helpers_take_a_model_that_returns_an_object_with_logits():
     assert torch.equal(text, lm.generate(model, ids[0, :4], 5, context=40))
 
 
-def test_offsets_and_leaks_need_a_batch():
+def test_offsets_and_leaks_require_a_batch():
     model = lm.GPT(5)
     for call in (lm.offsets, lambda model, ids: lm.leaks(model, ids, 5)):
         with pytest.raises(ValueError, match=r"ids must be \(N, T\)"):
@@ -859,13 +859,13 @@ def test_labels_of_requires_one_length_per_row():
             lm.labels_of(ids, lengths)
 
 
-def test_training_bytes_of_a_tied_model_on_the_meta_device():
+def test_training_bytes_counts_tied_weights_once_on_meta():
     with torch.device("meta"):
         built = lm.training_bytes(lm.GPT(11))
     assert built == lm.training_bytes(lm.GPT(11))
     assert built["weights"] < lm.training_bytes(lm.GPT(11).to("meta"))["weights"]
 
 
-def test_offsets_of_a_negative_distance():
+def test_offsets_rejects_a_negative_distance():
     with pytest.raises(ValueError, match="must not be negative, got -1"):
         lm.offsets(lm.GPT(11), torch.tensor([[1, 2]]), largest=-1)

@@ -22,7 +22,7 @@ def letters(method, horizon, split):
 
 
 @pytest.mark.parametrize("method", range(len(leak.METHODS)))
-def test_the_letters_are_those_of_sets_of_steps(method):
+def test_letters_match_sets_of_steps(method):
     for _, horizon, split in (state for state in STATES if state[0] == method):
         kinds, h, at = letters(method, horizon, split), leak.HORIZONS[horizon], leak.SPLITS[split]
         assert len(kinds) == leak.STEPS - N - h + 1
@@ -30,16 +30,16 @@ def test_the_letters_are_those_of_sets_of_steps(method):
         later = [i for i in range(len(kinds)) if i + N >= at]
         test = [i for i, kind in enumerate(kinds) if kind == "e"]
         assert len(test) == len(later) and (method == 0 or test == later)
-        wanted = set().union(*(targets[i] for i in test))
+        expected = set().union(*(targets[i] for i in test))
         for i, kind in enumerate(kinds):
             if kind in "tl":
-                assert (kind == "l") == bool(wanted & (set(range(i, i + N)) | targets[i]))
+                assert (kind == "l") == bool(expected & (set(range(i, i + N)) | targets[i]))
             if method == 2 and kind != "e":
                 assert (kind == "t") == (i + N + h <= at)
             assert kind in ("tle", "tle", "tex")[method]
 
 
-def test_what_the_task_the_fallback_and_the_sentences_say():
+def test_claims_of_task_fallback_and_sentences_hold():
     clean = {s for s in STATES if "l" not in letters(*s) and leak.HORIZONS[s[1]] >= 3}
     assert clean == {s for s in STATES if s[0] == 2 and leak.HORIZONS[s[1]] >= 3}
     for state in STATES:
@@ -73,7 +73,7 @@ def choose(element, method=None, **sliders):
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_rows_sentence_and_task_follow_the_state(show, cover, lang):
+def test_rows_sentence_and_task_match_the_state(show, cover, lang):
     page = show(leak.leak_explorer(), lang=lang, width=375)
     element = page.locator("leak-explorer")
     for method, horizon, split in cover(STATES, lang):
@@ -89,7 +89,7 @@ def test_rows_sentence_and_task_follow_the_state(show, cover, lang):
         assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_it_opens_with_leaks_and_the_task_can_be_done_with_the_keyboard(show):
+def test_explorer_opens_with_leaks_and_task_can_be_done_by_keyboard(show):
     page = show(leak.leak_explorer("en"), width=375)
     element, task = page.locator("leak-explorer"), page.locator("leak-explorer .task")
     assert "Neighbouring windows" in element.locator(".said").inner_text()

@@ -25,7 +25,7 @@ from helpers.exercises import learning_rate as exercises
     st.floats(1e-4, 10),
     st.booleans(),
 )
-def test_rates_are_the_base_times_the_factor_of_each_epoch(factors, lr, scheduler_first):
+def test_rates_equal_base_times_factor_of_each_epoch(factors, lr, scheduler_first):
     def make(optimizer):
         return lr_scheduler.LambdaLR(optimizer, lambda t: [*factors, 7.0][t])
 
@@ -36,13 +36,13 @@ def test_rates_are_the_base_times_the_factor_of_each_epoch(factors, lr, schedule
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 9), st.floats(0.1, 0.9), st.integers(0, 30))
-def test_rates_of_a_staircase(step, gamma, epochs):
+def test_rates_of_step_lr_match_the_formula(step, gamma, epochs):
     used = learning_rate.rates(lambda o: lr_scheduler.StepLR(o, step, gamma), epochs)
     assert used == pytest.approx([gamma ** (t // step) for t in range(epochs)])
     assert learning_rate.changes(used) == list(range(step, epochs, step))
 
 
-def test_rates_warn_of_nothing_and_hide_only_the_order():
+def test_rates_suppresses_only_the_order_warning():
     def make(optimizer):
         return lr_scheduler.ExponentialLR(optimizer, 0.5)
 
@@ -63,14 +63,14 @@ def test_rates_warn_of_nothing_and_hide_only_the_order():
 
 
 @pytest.mark.parametrize("metrics", [None, [], [1.0], [1.0] * 4, torch.ones(4)])
-def test_a_plateau_needs_a_metric_for_each_epoch(metrics):
+def test_plateau_requires_one_metric_per_epoch(metrics):
     with pytest.raises(ValueError, match="expected 3 metrics, one for each epoch, got"):
         learning_rate.rates(lr_scheduler.ReduceLROnPlateau, 3, metrics=metrics)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0.5, 2), min_size=1, max_size=25), st.integers(0, 4))
-def test_a_plateau_hears_each_metric_once(metrics, patience):
+def test_plateau_receives_each_metric_once(metrics, patience):
     def make(optimizer):
         return lr_scheduler.ReduceLROnPlateau(optimizer, patience=patience)
 
@@ -85,7 +85,7 @@ def test_a_plateau_hears_each_metric_once(metrics, patience):
     assert learning_rate.rates(make, len(metrics), metrics=metrics) == pytest.approx(want)
 
 
-def test_rates_are_floats_from_metrics_and_learning_rates_that_are_tensors():
+def test_rates_returns_floats_for_tensor_metrics_and_rates():
     def make(optimizer):
         return lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
 
@@ -93,12 +93,12 @@ def test_rates_are_floats_from_metrics_and_learning_rates_that_are_tensors():
     assert used == pytest.approx([1, 1, 0.1]) and set(map(type, used)) == {float}
 
 
-def test_changes_of_short_lists():
+def test_changes_accepts_short_lists():
     assert learning_rate.changes([]) == learning_rate.changes([1.0]) == []
     assert learning_rate.changes([1, 1, 2, 2, 1]) == [2, 4]
 
 
-def test_the_gallery_covers_the_ten_schedulers_and_draws_them():
+def test_gallery_covers_and_draws_ten_schedulers():
     curves = demos.gallery(epochs=60)
     names = [code.split("(")[0] for code in curves]
     assert sorted(names) == sorted(
@@ -120,7 +120,7 @@ def test_the_gallery_covers_the_ten_schedulers_and_draws_them():
 
 
 @pytest.mark.parametrize("code", demos.GALLERY)
-def test_a_scheduler_s_state_passes_the_safe_load_and_goes_on(code):
+def test_scheduler_state_loads_safely_and_resumes(code):
     def build():
         optimizer = learning_rate.one_weight(0.5)
         return optimizer, demos.build(code)(optimizer)
@@ -146,7 +146,7 @@ def test_a_scheduler_s_state_passes_the_safe_load_and_goes_on(code):
     assert rest == train(*whole, range(17, 50)) and len(set(rest)) > (code[:6] != "Linear")
 
 
-def test_a_plateau_cannot_stand_in_a_sequence():
+def test_sequential_lr_rejects_reduce_lr_on_plateau():
     optimizer = learning_rate.one_weight()
     parts = [lr_scheduler.LinearLR(optimizer), lr_scheduler.ReduceLROnPlateau(optimizer)]
     with pytest.raises(ValueError, match="does not support `ReduceLROnPlateau`"):
@@ -154,7 +154,7 @@ def test_a_plateau_cannot_stand_in_a_sequence():
 
 
 @pytest.mark.parametrize("seed", [11, 12])
-def test_warm_up_saves_the_bad_start_and_is_not_needed_by_the_good_one(seed):
+def test_warm_up_prevents_divergence_of_a_bad_start(seed):
     bad = [demos.train_digits(0.05, n, gain=2.0, seed=seed) for n in (0, 75)]
     assert [run.diverged for run in bad] == [True, False]
     assert len(bad[0].losses) <= 10 and len(bad[1].losses) == 150
@@ -163,7 +163,7 @@ def test_warm_up_saves_the_bad_start_and_is_not_needed_by_the_good_one(seed):
     assert not good.diverged and good.accuracy > 0.5
 
 
-def test_train_digits_begins_with_the_warm_up_s_first_rate():
+def test_train_digits_starts_at_the_first_warm_up_rate():
     """After one step at lr / n the second loss is that of a run with lr / n and no warm-up."""
     slow = demos.train_digits(0.01, steps=2)
     warm = demos.train_digits(0.1, warm_up=10, steps=2)
@@ -241,7 +241,7 @@ def test_rescale_scales_a_group_added_later():
         (lambda o: lr_scheduler.StepLR(learning_rate.one_weight(), 3), ValueError),
     ],
 )
-def test_rescale_refuses_schedulers_with_rates_of_their_own(make, error):
+def test_rescale_rejects_unsupported_schedulers(make, error):
     optimizer = learning_rate.one_weight(0.5)
     scheduler = make(optimizer)
     before = copy.deepcopy(optimizer.state_dict())
@@ -253,7 +253,7 @@ def test_rescale_refuses_schedulers_with_rates_of_their_own(make, error):
 # ---------------------------------------------------------------- exercises
 
 
-def told(check, answer, says):
+def assert_verdict(check, answer, says):
     for seed in range(3):
         torch.manual_seed(seed)
         verdict = check(answer)
@@ -281,7 +281,7 @@ def unlimited(t, warm_up, total):
     return (t + 1) / warm_up if t < warm_up else cosine((t - warm_up) / (total - warm_up))
 
 
-def another_right_one(t, warm_up, total):
+def alternative_answer(t, warm_up, total):
     if t >= total:
         return 0
     rise = (t + 1) / max(warm_up, 1)
@@ -292,7 +292,7 @@ def another_right_one(t, warm_up, total):
     ("answer", "says"),
     [
         (warm_cosine, None),
-        (another_right_one, None),
+        (alternative_answer, None),
         (lambda t, w, n: t / w, "epoch 0 would have a learning rate of 0"),
         (lambda t, w, n: (t + 1) / w, "overshoots 1"),
         (lambda t, w, n: min(1.0, (t + 1) / w), "the cosine that begins at warm_up"),
@@ -306,8 +306,8 @@ def another_right_one(t, warm_up, total):
         (lambda t, w, n: ..., "expected a number, got ellipsis"),
     ],
 )
-def test_factor(answer, says):
-    told(exercises.check_factor, answer, says)
+def test_check_factor_returns_the_expected_verdict(answer, says):
+    assert_verdict(exercises.check_factor, answer, says)
 
 
 def counted(count):
@@ -357,8 +357,8 @@ def with_a_step(optimizer, epochs, batches, accumulate):
         ),
     ],
 )
-def test_per_step(answer, says):
-    told(exercises.check_per_step, answer, says)
+def test_check_per_step_returns_the_expected_verdict(answer, says):
+    assert_verdict(exercises.check_per_step, answer, says)
 
 
 def resume(checkpoint, build, schedule):
@@ -452,11 +452,11 @@ def two_optimizers(checkpoint, build, schedule):
         (lambda c, b, s: None, "expected the model, the optimizer and the scheduler"),
     ],
 )
-def test_resume(answer, says):
-    told(exercises.check_resume, answer, says)
+def test_check_resume_returns_the_expected_verdict(answer, says):
+    assert_verdict(exercises.check_resume, answer, says)
 
 
-def test_one_weight_steps_and_stays():
+def test_one_weight_step_keeps_the_weight():
 
     optimizer = learning_rate.one_weight(0.25)
     (weight,) = optimizer.param_groups[0]["params"]
@@ -468,7 +468,7 @@ def test_one_weight_steps_and_stays():
 # ---------------------------------------------------------------- sentences of the chapter
 
 
-def test_a_count_over_all_epochs_is_seen_every_time():
+def test_check_per_step_rejects_a_count_over_all_epochs():
     def over_all(optimizer, epochs, batches, accumulate):
         steps = math.ceil(epochs * batches / accumulate)
         return lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
@@ -477,7 +477,7 @@ def test_a_count_over_all_epochs_is_seen_every_time():
         assert not exercises.check_per_step(over_all).passed
 
 
-def test_a_factor_that_is_wrong_without_warm_up_is_seen():
+def test_check_factor_rejects_a_factor_wrong_without_warm_up():
     def factor(t, warm_up, total):
         if t < warm_up:
             return (t + 1) / warm_up
@@ -488,7 +488,7 @@ def test_a_factor_that_is_wrong_without_warm_up_is_seen():
     assert not exercises.check_factor(factor).passed
 
 
-def test_a_list_of_parts_resumes_too():
+def test_check_resume_accepts_a_list_of_parts():
     def resume(checkpoint, build, schedule):
         checkpoint = copy.deepcopy(checkpoint)
         model, optimizer = build()
@@ -500,14 +500,14 @@ def test_a_list_of_parts_resumes_too():
     assert exercises.check_resume(resume).passed
 
 
-def test_get_last_lr_does_not_see_a_rate_set_by_hand():
+def test_get_last_lr_ignores_a_manually_set_rate():
     optimizer = learning_rate.one_weight(lr=1.0)
     scheduler = lr_scheduler.StepLR(optimizer, step_size=3)
     optimizer.param_groups[0]["lr"] = 0.5
     assert scheduler.get_last_lr() == [1.0]
 
 
-def test_most_schedulers_go_on_from_a_rate_set_by_hand():
+def test_most_schedulers_continue_from_a_manually_set_rate():
     multiply = {
         "StepLR": (1, 0.5),
         "MultiStepLR": ([1], 0.5),
@@ -541,7 +541,7 @@ def test_most_schedulers_go_on_from_a_rate_set_by_hand():
     ],
 )
 @pytest.mark.filterwarnings("ignore")
-def test_what_sequential_resets_of_the_constructors(second, rate, momentum):
+def test_sequential_lr_resets_rate_to_initial_lr_but_not_momentum(second, rate, momentum):
     optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.5, momentum=0.3)
     first = lr_scheduler.ConstantLR(optimizer, 1.0)
     lr_scheduler.SequentialLR(optimizer, [first, second(optimizer)], [3])

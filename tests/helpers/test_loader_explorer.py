@@ -26,7 +26,7 @@ def plans(show):
     return lambda *all_of_them: page.evaluate(PLAN, [list(one) for one in all_of_them])
 
 
-class WhoLoads(Dataset):
+class LoadingWorkers(Dataset):
     def __getitem__(self, index: int) -> tuple[int, int]:
         return index, get_worker_info().id
 
@@ -44,9 +44,9 @@ class Orders:
 
 
 @pytest.mark.parametrize(("workers", "ahead"), [(1, 2), (2, 1), (2, 3)])
-def test_a_real_loader_orders_and_hands_out_as_the_plan_says(plans, workers, ahead):
+def test_plan_matches_a_real_data_loader(plans, workers, ahead):
     orders = Orders()
-    loader = DataLoader(WhoLoads(), batch_sampler=orders, num_workers=workers,
+    loader = DataLoader(LoadingWorkers(), batch_sampler=orders, num_workers=workers,
                         prefetch_factor=ahead)  # fmt: skip
     (plan,) = plans((loads(4, True), TRAIN, workers, ahead))
     for taken, (index, worker) in enumerate(loader):
@@ -57,7 +57,7 @@ def test_a_real_loader_orders_and_hands_out_as_the_plan_says(plans, workers, ahe
     assert taken == BATCHES - 1
 
 
-def test_batches_of_equal_time_are_scheduled_as_in_the_figure(plans):
+def test_plan_of_equal_batches_matches_the_figure(plans):
     grid = [one for one in GRID if not one[3]]
     found = plans(*((loads(load, False), TRAIN, n, ahead) for load, n, ahead, _ in grid))
     for (load, n, ahead, _), plan in zip(grid, found, strict=True):
@@ -67,7 +67,7 @@ def test_batches_of_equal_time_are_scheduled_as_in_the_figure(plans):
             assert (batch, one["begin"], one["end"]) in rows[f"load {one['worker']}"]
 
 
-def test_no_batch_breaks_a_rule(plans):
+def test_every_plan_satisfies_the_scheduling_rules(plans):
     found = plans(*((loads(load, slow), TRAIN, n, ahead) for load, n, ahead, slow in GRID))
     for (load, n, ahead, slow), plan in zip(GRID, found, strict=True):
         now = 0
@@ -92,7 +92,7 @@ STATE = """(e) => { const all = (s) => [...e.shadowRoot.querySelectorAll(s)];
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_it_opens_where_a_worker_more_is_slower_and_the_task_can_be_done(show, lang):
+def test_explorer_opens_with_a_slower_extra_worker_and_task_completes(show, lang):
     page = show(loader_explorer(), lang=lang, width=375)
     element = page.locator("loader-explorer")
     now = element.evaluate(STATE)
@@ -126,7 +126,7 @@ CUT = """(e) => [...e.shadowRoot.querySelectorAll(".lines [data-point]")].filter
 
 
 @pytest.mark.parametrize("width", [320, 800])
-def test_no_number_is_shown_cut_off(show, width):
+def test_page_truncates_no_number(show, width):
     element = show(loader_explorer(), width=width).locator("loader-explorer")
     for load, workers, slow in itertools.product((1, 4, 8), (0, 1, 3, 6), (False, True)):
         element.evaluate(

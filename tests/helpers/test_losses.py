@@ -16,7 +16,7 @@ seeds = st.integers(0, 10**6)
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(2, 12), st.floats(0, 0.9), seeds)
-def test_the_target_is_read_from_the_gradient(classes, eps, seed):
+def test_target_distribution_recovers_the_target(classes, eps, seed):
     label = torch.tensor([seed % classes])
     found = losses.target_distribution(
         lambda z: F.cross_entropy(z, label, label_smoothing=eps), classes
@@ -55,7 +55,7 @@ def smoothed(logits, target, eps):
     return F.cross_entropy(logits, target, label_smoothing=eps * c / (c - 1))
 
 
-def test_the_solutions_pass_whatever_is_drawn():
+def test_solutions_pass_for_every_draw():
     for _ in range(20):
         for found, checks in [
             (exercises.check_cross_entropy(cross_entropy), 6),
@@ -148,7 +148,7 @@ def times_mask(logits, target, weight, ignore_index):
         (half_detached, "the gradient is not"),
     ],
 )
-def test_wrong_cross_entropies_are_named(wrong, words):
+def test_wrong_cross_entropies_are_reported(wrong, words):
     for _ in range(3):
         found = exercises.check_cross_entropy(wrong)
         assert not found.passed and words in found.message, found
@@ -173,7 +173,7 @@ def test_wrong_cross_entropies_are_named(wrong, words):
         (lambda x, y, e: smoothed(x.detach(), y, e) + 0 * x.sum(), "the gradient is not"),
     ],
 )
-def test_wrong_smoothings_are_named(wrong, words):
+def test_wrong_smoothings_are_reported(wrong, words):
     for _ in range(3):
         found = exercises.check_smoothing(wrong)
         assert not found.passed and words in found.message, found
@@ -195,7 +195,7 @@ def in_double(logits, target, weight, ignore_index):
         (exercises.check_smoothing, lambda x, y, eps: smoothed(x.double(), y, eps)),
     ],
 )
-def test_another_right_way_passes(check, right):
+def test_alternative_solutions_pass(check, right):
     for _ in range(5):
         assert check(right).passed
 
@@ -205,7 +205,7 @@ def test_another_right_way_passes(check, right):
 
 @settings(deadline=None, max_examples=50)
 @given(seeds, st.integers(1, 6), st.integers(0, 2), st.floats(0.01, 100))
-def test_the_weight_of_the_only_class_cancels_in_a_mean_and_nowhere_else(seed, n, c, w):
+def test_weight_of_a_single_class_cancels_only_in_the_mean(seed, n, c, w):
     logits = torch.randn(n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     y = torch.full((n,), c)
     y[1:2] = -100  # does not count
@@ -219,7 +219,7 @@ def test_the_weight_of_the_only_class_cancels_in_a_mean_and_nowhere_else(seed, n
     assert F.cross_entropy(logits, y, weight).isnan()
 
 
-def test_smoothing_or_a_second_class_brings_the_weights_back():
+def test_smoothing_or_a_second_class_makes_weights_matter():
     logits, weight = torch.tensor([[1.0, 2.0, 3.0]] * 2), torch.tensor([1.0, 5.0, 2.0])
     one, two = torch.tensor([0, 0]), torch.tensor([0, 1])
     for y, smoothing in ((one, 0.1), (two, 0.0)):
@@ -229,7 +229,7 @@ def test_smoothing_or_a_second_class_brings_the_weights_back():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_log_softmax_survives_logits_that_lie_far_apart(dtype):
+def test_log_softmax_is_stable_for_distant_logits(dtype):
     z = torch.tensor([[0.0, 2000.0]], dtype=dtype, requires_grad=True)
     loss = F.nll_loss(z.log_softmax(1), torch.tensor([0]))
     (grad,) = torch.autograd.grad(loss, z)
@@ -240,7 +240,7 @@ def test_log_softmax_survives_logits_that_lie_far_apart(dtype):
     assert torch.tensor([0.0, -float("inf")]).log_softmax(0).tolist() == [0, -float("inf")]
 
 
-def test_the_shape_of_reduction_none():
+def test_reduction_none_returns_the_target_shape():
     for extra in ((), (4,), (4, 5)):
         logits, y = torch.randn(2, 3, *extra), torch.zeros(2, *extra, dtype=torch.long)
         assert F.cross_entropy(logits, y, reduction="none").shape == y.shape
@@ -248,13 +248,13 @@ def test_the_shape_of_reduction_none():
         assert F.cross_entropy(logits, soft, reduction="none").shape == y.shape != soft.shape
 
 
-def test_the_triplet_loss_is_the_margin_without_a_collapse_too():
+def test_triplet_loss_equals_the_margin_without_collapse():
     anchor, step = torch.zeros(4, 8), torch.eye(8)[:4]
     loss = F.triplet_margin_loss(anchor, step, -step, margin=0.3)
     assert torch.allclose(loss, torch.tensor(0.3), atol=1e-4)
 
 
-def test_a_weight_of_0_for_every_label_gives_a_nan_gradient_and_ignored_labels_do_not():
+def test_zero_weights_return_nan_gradient_unlike_ignored_labels():
     x, weight = torch.randn(3, 3, requires_grad=True), torch.tensor([0.0, 1.0, 1.0])
     for label, broken in ((0, True), (-100, False)):
         loss = F.cross_entropy(x, torch.full((3,), label), weight=weight)

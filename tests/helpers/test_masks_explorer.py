@@ -26,7 +26,7 @@ def softmax(x: torch.Tensor, keep: torch.Tensor, empty: float) -> torch.Tensor:
 
 @given(st.integers(0, 2**16 - 1), st.integers(0, 1000))
 @settings(deadline=None, max_examples=60)
-def test_either_interface_attends_to_what_its_mask_means(bits, seed):
+def test_each_attention_api_follows_its_mask_convention(bits, seed):
     x = torch.randn(4, 4, generator=torch.Generator().manual_seed(seed))
     keep = torch.tensor([bits >> n & 1 for n in range(16)], dtype=torch.bool).reshape(4, 4)
     bias = torch.where(keep, 0.0, -torch.inf)
@@ -41,7 +41,7 @@ def test_either_interface_attends_to_what_its_mask_means(bits, seed):
     torch.testing.assert_close(masks.by_module(x, keep.float(), need_weights=True), added)
 
 
-def test_a_mask_of_the_keys_gives_the_same_weights():
+def test_key_padding_mask_matches_attn_mask():
     torch.manual_seed(0)
     x, module = torch.randn(1, 4, 4), nn.MultiheadAttention(4, 1, batch_first=True)
     keep = masks.KEEPS["padding"]
@@ -49,7 +49,7 @@ def test_a_mask_of_the_keys_gives_the_same_weights():
     torch.testing.assert_close(by_key, module(x, x, x, attn_mask=~keep)[1])
 
 
-def test_the_masks_are_those_named():
+def test_masks_match_their_names():
     assert list(masks.MASKS) == DATA["names"]
     for keep, row in zip(masks.KEEPS.values(), DATA["rows"], strict=True):
         assert row["keep"] == keep.int().tolist()
@@ -67,7 +67,7 @@ def attended(table) -> list[list[int]]:
     return [[int(w not in (0, "nan")) for w in line] for line in table]
 
 
-def test_which_masks_keep_what_they_should():
+def test_only_valid_masks_keep_the_expected_keys():
     """Rounding leaves no positive weight at 0, and only these choices solve the task."""
     for row in DATA["rows"]:
         whole = all(map(any, row["keep"]))
@@ -82,7 +82,7 @@ def test_which_masks_keep_what_they_should():
                 assert any("nan" in line for line in row["mha"][n][need]) == empty
 
 
-def test_flash_and_others_agree_on_the_empty_row():
+def test_sdpa_backends_return_zeros_for_a_fully_masked_row():
     q = torch.randn(1, 1, 4, 4)
     mask = torch.zeros(4, 4, dtype=torch.bool)
     for backend in (nn.attention.SDPBackend.MATH, nn.attention.SDPBackend.FLASH_ATTENTION):
@@ -98,7 +98,7 @@ def shown(value) -> str:
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_weight_of_each_choice(show, cover, lang):
+def test_page_shows_the_weights_of_every_choice(show, cover, lang):
     page = show(masks.masks_explorer(lang), width=375)
     element = page.locator("masks-explorer")
     pattern, *apis = element.locator("select").all()
@@ -125,26 +125,26 @@ def test_each_weight_of_each_choice(show, cover, lang):
         assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_it_opens_at_the_opposite_meaning_and_each_cell_says_why(show):
+def test_explorer_opens_with_inverted_mask_and_explains_each_cell(show):
     page = show(masks.masks_explorer("en"), width=375)
     element = page.locator("masks-explorer")
-    said = element.locator(".said")
-    assert "mask[2, 0] is True. In MultiheadAttention, True means ignore" in said.inner_text()
+    text = element.locator(".said")
+    assert "mask[2, 0] is True. In MultiheadAttention, True means ignore" in text.inner_text()
     element.locator("[aria-current]").focus()
     page.keyboard.press("ArrowDown")
-    assert "All keys of query 3 are masked, so its whole row is nan." in said.inner_text()
+    assert "All keys of query 3 are masked, so its whole row is nan." in text.inner_text()
     element.get_by_role("checkbox").uncheck()
-    assert "its whole row is 0." in said.inner_text()
+    assert "its whole row is 0." in text.inner_text()
     element.locator(".weights button").first.focus()
-    assert "mask[0, 0] is True. In SDPA, True means attend" in said.inner_text()
+    assert "mask[0, 0] is True. In SDPA, True means attend" in text.inner_text()
     element.locator("select").nth(1).select_option("3")
     page.keyboard.press("Tab")
     element.locator(".weights button").nth(1).hover()
-    assert "mask[0, 1] is −inf. A float mask is added to the score" in said.inner_text()
-    assert "weight 0." in said.inner_text()
+    assert "mask[0, 1] is −inf. A float mask is added to the score" in text.inner_text()
+    assert "weight 0." in text.inner_text()
 
 
-def test_the_task_needs_both(show):
+def test_task_requires_both_masks(show):
     page = show(masks.masks_explorer("zh"), width=375)
     element, task = page.locator("masks-explorer"), page.locator("masks-explorer .task")
     mha = element.locator("select").nth(2)

@@ -21,7 +21,7 @@ def text(total: torch.Tensor, divisor: float) -> str:
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("number", range(16))
-def test_every_state_of_the_explorer_is_what_torch_computes(data, weighted, number):
+def test_every_state_matches_torch(data, weighted, number):
     kept = [bool(number >> i & 1) for i in range(4)]
     shown = data["rows"][weighted][number]
     weight = mean.WEIGHTS if weighted else torch.ones(3)
@@ -31,12 +31,12 @@ def test_every_state_of_the_explorer_is_what_torch_computes(data, weighted, numb
     assert shown["each"] == [f"{v:.3f}" for v in each.tolist()]
     assert shown["plain"] == f"{each.mean():.3f}"
     means = []
-    for part, told in zip(
+    for part, message in zip(
         (slice(4), slice(2), slice(2, 4)), (shown, *shown["halves"]), strict=True
     ):
         total, divisor = each[part].sum(), counts[part].sum().item()
-        assert told["sum"] == f"{total:.3f}" and float(told["divisor"]) == divisor
-        assert told["mean"] == text(total, divisor)
+        assert message["sum"] == f"{total:.3f}" and float(message["divisor"]) == divisor
+        assert message["mean"] == text(total, divisor)
         means.append(total / divisor)
     mean_of_means = (means[1] + means[2]) / 2
     assert shown["means"] == ("nan" if mean_of_means.isnan() else f"{mean_of_means:.3f}")
@@ -44,7 +44,7 @@ def test_every_state_of_the_explorer_is_what_torch_computes(data, weighted, numb
     assert data["weights"] == mean.WEIGHTS.tolist()
 
 
-def test_both_means_agree_only_where_both_batches_divide_by_the_same(data):
+def test_means_agree_only_for_equal_divisors(data):
     for row in (row for rows in data["rows"] for row in rows if row["means"] != "nan"):
         divisors = {half["divisor"] for half in row["halves"]}
         assert (row["mean"] == row["means"]) == (len(divisors) == 1)
@@ -58,7 +58,7 @@ def cells(element) -> list[str]:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_every_state_on_the_page(show, data, weighted):
+def test_page_shows_every_state(show, data, weighted):
     page = show(mean.mean_explorer(), width=375)
     element = page.locator("mean-explorer")
     element.get_by_role("checkbox").set_checked(weighted)
@@ -86,7 +86,7 @@ def test_every_state_on_the_page(show, data, weighted):
         assert ("0 / 0 is nan" in element.locator(".said").inner_text()) == (row["means"] == "nan")
 
 
-def test_it_opens_where_the_means_differ_and_the_task_can_be_done(show, data):
+def test_explorer_opens_with_different_means_and_task_completes(show, data):
     page = show(mean.mean_explorer("zh"), width=375)
     element, task = page.locator("mean-explorer"), page.locator("mean-explorer .task")
     assert cells(element)[1] != cells(element)[3]
@@ -98,7 +98,7 @@ def test_it_opens_where_the_means_differ_and_the_task_can_be_done(show, data):
     assert cells(element)[1] == cells(element)[3] and task.inner_text().startswith("✓ 完成")
 
 
-def test_a_divisor_lights_its_samples(show):
+def test_hovered_divisor_highlights_its_samples(show):
     page = show(mean.mean_explorer(), width=800)
     page.locator("mean-explorer .said [data-part=b1]").hover()
     outlined = page.locator("mean-explorer").evaluate(

@@ -32,7 +32,7 @@ from helpers.memory_caching import (
 # Traces
 
 
-def test_the_notes_experiment() -> None:
+def test_notes_trace_has_the_expected_allocations() -> None:
     trace = notes_trace()
     assert trace[0] == ("malloc", "weight", 10 * 3 * 3 * 3 * 4)
     assert trace[1] == ("malloc", "bias", 10 * 4)
@@ -57,7 +57,7 @@ def test_the_notes_experiment() -> None:
     assert again[-1].counters == steps[-1].counters
 
 
-def test_random_trace_is_reproducible_and_mixed() -> None:
+def test_random_trace_is_reproducible_and_contains_all_actions() -> None:
     trace = random_trace(0)
     assert trace == random_trace(0)
     assert trace != random_trace(1)
@@ -73,7 +73,7 @@ def test_random_trace_is_reproducible_and_mixed() -> None:
         random_trace(0, -1)
 
 
-def test_fragmentation_ends_in_an_error_although_enough_is_free() -> None:
+def test_fragmentation_raises_despite_enough_free_memory() -> None:
     steps = replay(fragmentation_trace(), FRAGMENTATION_CAPACITY)
     failed = [step for step in steps if step.error]
     assert [step.operation for step in failed] == [("malloc", "big", 12 * MIB)]
@@ -83,7 +83,7 @@ def test_fragmentation_ends_in_an_error_although_enough_is_free() -> None:
     assert steps[-1].counters.reserved == FRAGMENTATION_CAPACITY
 
 
-def test_stats_are_names_that_torch_documents() -> None:
+def test_stats_match_documented_names() -> None:
     documented = torch.cuda.memory_stats.__doc__
     for key in allocator.STATS.values():
         family = key.split(".")[0]
@@ -92,7 +92,7 @@ def test_stats_are_names_that_torch_documents() -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_torch_s_private_handles_of_a_storage(device: str) -> None:
+def test_storage_identity_and_expiry_include_views(device: str) -> None:
     """`StorageWeakRef` and `UntypedStorage._cdata` see through views, and see the end."""
     x, other = (torch.empty(4, device=device) for _ in range(2))
     view = x[1:]
@@ -109,7 +109,7 @@ def test_torch_s_private_handles_of_a_storage(device: str) -> None:
 # Who keeps memory alive
 
 
-def test_watch_sees_memory_behind_a_deleted_name() -> None:
+def test_watch_detects_memory_kept_after_del() -> None:
     x = torch.randn(64, requires_grad=True)
     h = torch.sigmoid(x)  # saves its own output for backward
     alive = watch(h)
@@ -126,7 +126,7 @@ def test_watch_sees_memory_behind_a_deleted_name() -> None:
 
 
 @pytest.mark.parametrize("layout", ["coo", "csr", "csc", "bsr"])
-def test_sparse_tensors_are_watched_and_counted(layout: str) -> None:
+def test_watch_and_footprint_support_sparse_tensors(layout: str) -> None:
     dense = torch.eye(4)
     size = ((2, 2),) if layout == "bsr" else ()
     convert = getattr(dense, "to_sparse" if layout == "coo" else f"to_sparse_{layout}")
@@ -164,7 +164,7 @@ def sizes(trace: list) -> list[int]:
     return [nbytes for action, _, *rest in trace if action == "malloc" for nbytes in rest]
 
 
-def test_allocations_of_the_notes_code_are_the_notes_trace() -> None:
+def test_allocations_match_the_notes_trace() -> None:
     trace = allocations(notes_code, "meta")
     assert check_trace(trace) == trace
     assert sizes(trace) == sizes(notes_trace()[:-1])
@@ -183,7 +183,7 @@ def test_allocations_of_the_notes_code_are_the_notes_trace() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=1, max_size=12))
 @settings(max_examples=40, deadline=None)
-def test_allocations_follow_python_s_lifetimes(plan: list[tuple[int, bool]]) -> None:
+def test_footprint_matches_python_object_lifetimes(plan: list[tuple[int, bool]]) -> None:
     expected = [0]  # bytes held after each step
     kept = []
 
@@ -201,7 +201,7 @@ def test_allocations_follow_python_s_lifetimes(plan: list[tuple[int, bool]]) -> 
     assert used == Footprint(max(expected), sum(t.nbytes for t in kept))
 
 
-def test_footprint_of_a_graph() -> None:
+def test_footprint_counts_saved_tensors_and_gradients() -> None:
     model, x = exercises._small_model(), torch.randn(4, 8)
     hidden, out = 4 * 16 * 4, 4 * 4
     # tanh saves its result, the second linear the same; square saves its input
@@ -214,13 +214,13 @@ def test_footprint_of_a_graph() -> None:
     assert str(Footprint(2 * MIB, 512)) == "peak 2.00 MiB, kept 512 bytes"
 
 
-def test_what_a_failing_function_did_is_not_hidden() -> None:
+def test_allocations_propagates_errors_of_the_function() -> None:
     with pytest.raises(ZeroDivisionError):
         allocations(lambda: 1 / 0)
     assert allocations(lambda: torch.ones(2)) == [("malloc", "ones 1", 8)]
 
 
-def test_without_a_gpu_reading_is_safe_and_managing_raises() -> None:
+def test_memory_functions_without_a_gpu_return_0_or_raise() -> None:
     answers = demos.without_gpu()
     raising = {name.rpartition(".")[2] for name, answer in answers.items() if answer == "raises"}
     assert raising == {
@@ -233,7 +233,7 @@ def test_without_a_gpu_reading_is_safe_and_managing_raises() -> None:
     assert answers["torch.accelerator.memory_reserved()"] == 0
 
 
-def test_the_child_without_a_gpu_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_process_runs_without_visible_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(command: list[str], env: dict[str, str], **_: object) -> object:
         assert env["CUDA_VISIBLE_DEVICES"] == ""
         return subprocess.CompletedProcess(command, 0, stdout="{}")
@@ -243,13 +243,13 @@ def test_the_child_without_a_gpu_sees_none(monkeypatch: pytest.MonkeyPatch) -> N
     assert demos.without_gpu() == {}
 
 
-def test_a_failing_child_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_child_process_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(RuntimeError, match="_call_without_gpu failed in a child process"):
         demos.without_gpu()
 
 
-def test_a_storage_that_grows_is_a_new_block() -> None:
+def test_footprint_counts_a_resized_storage_as_a_new_block() -> None:
     def grow() -> torch.Tensor:
         x = torch.empty(0)
         x.resize_(1000)
@@ -281,7 +281,7 @@ KINDS = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSpr
 
 @given(st.integers(2, 300), st.integers(1, 300), st.sampled_from(KINDS))
 @settings(max_examples=8, deadline=None)
-def test_the_tracker_agrees_with_a_count_by_hand(batch: int, width: int, kind: type) -> None:
+def test_training_memory_matches_a_manual_count(batch: int, width: int, kind: type) -> None:
     net, optimizer, step = network(batch, kind, width)
     step()
     weights = sum(t.nbytes for t in [*net.parameters(), *net.buffers()])
@@ -294,7 +294,7 @@ def test_the_tracker_agrees_with_a_count_by_hand(batch: int, width: int, kind: t
     assert counted.peak == parts
 
 
-def test_the_tracker_agrees_with_saved_tensors() -> None:
+def test_training_memory_matches_saved_tensors() -> None:
     """At a large batch the peak's activations are what the graph saved, and little more."""
     net, _, _ = network(4096)
     saved = {}
@@ -312,7 +312,7 @@ def test_the_tracker_agrees_with_saved_tensors() -> None:
     assert total <= counted <= 1.5 * total
 
 
-def test_only_the_activations_grow_with_the_batch() -> None:
+def test_only_activations_grow_with_the_batch_size() -> None:
     small, large = (training_memory(lambda n=n: network(n)) for n in (1000, 2000))
     assert 1.9 < large.activations / small.activations < 2.1
     assert (large.weights, large.optimizer) == (small.weights, small.optimizer)
@@ -323,7 +323,7 @@ def test_only_the_activations_grow_with_the_batch() -> None:
 
 
 @pytest.mark.skipif(torch.version.cuda is None, reason="a PyTorch built without CUDA")
-def test_training_memory_stays_on_the_cpu() -> None:
+def test_training_memory_rejects_other_devices() -> None:
     def elsewhere() -> tuple:
         net, optimizer, _ = network()
         return net, optimizer, lambda: torch.ones(3, device="cuda")
@@ -349,7 +349,7 @@ def test_a_gpu_saves_a_bool_mask_for_dropout_and_a_cpu_one_of_the_input_s_dtype(
     }
 
 
-def test_torch_s_private_tracker() -> None:
+def test_mem_tracker_returns_four_parts_and_a_total() -> None:
     """`MemTracker`: one list per device, weights, gradients, optimizer, activations, total."""
     snapshot = memory_caching._fullest_moment(*network())
     assert set(snapshot) == {"cpu"}
@@ -357,7 +357,7 @@ def test_torch_s_private_tracker() -> None:
     assert sum(parts) == total and len(parts) == 4
 
 
-def test_a_card_that_is_large_enough_and_one_that_is_not() -> None:
+def test_run_on_card_raises_out_of_memory_on_a_small_card() -> None:
     def work() -> None:
         torch.ones(3 * MIB).add(1)  # 12 MiB each
 
@@ -367,7 +367,7 @@ def test_a_card_that_is_large_enough_and_one_that_is_not() -> None:
         run_on_card(work, 22 * MIB)
 
 
-def test_a_bar_for_each_way_of_training() -> None:
+def test_draw_memory_draws_one_bar_per_part() -> None:
     figure = demos.draw_memory({"a": TrainingMemory(*[MIB * n for n in (1, 2, 3, 4, 10)])})
     bars = figure.axes[0].patches
     assert [bar.get_width() for bar in bars] == [1, 2, 3, 4]
@@ -446,7 +446,7 @@ def test_right_answers_pass() -> None:
         (lambda n: right_segment(n) if n < 10 * MIB else 20 * MIB, "multiple of 2 MiB"),
     ],
 )
-def test_wrong_segments_fail(answer: object, message: str) -> None:
+def test_check_segment_rejects_wrong_answers(answer: object, message: str) -> None:
     result = check_segment(answer)
     assert not result.passed
     assert message in result.message
@@ -493,7 +493,7 @@ def free_bytes(snapshot: list[dict]) -> int:
         ),
     ],
 )
-def test_wrong_releasables_fail(answer: object, message: str) -> None:
+def test_check_releasable_rejects_wrong_answers(answer: object, message: str) -> None:
     result = check_releasable(answer)
     assert not result.passed
     assert message in result.message
@@ -586,7 +586,7 @@ def trains_meanwhile(model, batches, loss_fn):
         (lambda m, b, f: int(right_mean(m, b, f)), "expected a float, got int"),
     ],
 )
-def test_wrong_means_fail(answer: object, message: str) -> None:
+def test_check_mean_loss_rejects_wrong_answers(answer: object, message: str) -> None:
     result = check_mean_loss(answer)
     assert not result.passed
     assert message in result.message
@@ -619,11 +619,11 @@ def inplace_saves(activation: type, **options: object) -> list[float]:
         (nn.Hardswish, [0, 0, 0]),
     ],
 )
-def test_what_the_in_place_form_saves(activation: type, saved: list[int]) -> None:
+def test_inplace_activation_saves_the_expected_tensors(activation: type, saved: list[int]) -> None:
     assert inplace_saves(activation) == saved
 
 
-def test_without_a_graph_the_in_place_form_saves_nothing() -> None:
+def test_inplace_activation_saves_no_memory_under_no_grad() -> None:
     x = torch.ones(1024, 16)
 
     def peak(inplace: bool) -> int:
@@ -634,7 +634,7 @@ def test_without_a_graph_the_in_place_form_saves_nothing() -> None:
     assert peak(True) == peak(False)
 
 
-def test_empty_cache_helps_before_a_tensor_settles_in_a_large_segment() -> None:
+def test_empty_cache_prevents_oom_between_phases() -> None:
     def two_phases(between: bool) -> None:
         gpu = CachingAllocator(capacity=45 * MIB)
         gpu.free(gpu.malloc(30 * MIB))  # the first phase
@@ -648,7 +648,7 @@ def test_empty_cache_helps_before_a_tensor_settles_in_a_large_segment() -> None:
     two_phases(between=True)
 
 
-def test_growing_batches_reserve_anew_only_above_the_large_segment() -> None:
+def test_growing_batches_reserve_new_segments_only_above_10_mib() -> None:
     def reserved(sizes: list[int]) -> int:
         gpu = CachingAllocator()
         for mib in sizes:
@@ -662,7 +662,7 @@ def test_growing_batches_reserve_anew_only_above_the_large_segment() -> None:
 # The rest
 
 
-def test_the_import_brings_no_heavy_module() -> None:
+def test_import_loads_no_heavy_modules() -> None:
     code = (
         "import sys, torch; before = set(sys.modules); import helpers.memory_caching; "
         "print(*{m.split('.')[0] for m in set(sys.modules) - before})"
@@ -671,7 +671,7 @@ def test_the_import_brings_no_heavy_module() -> None:
     assert not {"matplotlib", "torchvision", "IPython", "sklearn"} & set(run.stdout.split())
 
 
-def test_tensors_of_python_numbers_are_counted():
+def test_footprint_counts_tensors_of_python_numbers():
     numbers = [1.0] * 1000
 
     def doubled():
@@ -684,7 +684,7 @@ def test_tensors_of_python_numbers_are_counted():
     assert memory_caching.footprint(lambda: kept * 2).peak == 4000
 
 
-def test_the_memory_of_a_small_model_is_shown_in_kib():
+def test_training_memory_of_a_small_model_is_shown_in_kib():
     def build():
         model = nn.Linear(30, 30)
         optimizer = torch.optim.Adam(model.parameters())
@@ -700,7 +700,7 @@ def test_the_memory_of_a_small_model_is_shown_in_kib():
     assert repr(memory_caching.training_memory(build)).endswith("KiB")
 
 
-def test_a_model_from_outside_is_named():
+def test_model_built_outside_raises():
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters())
 
@@ -714,7 +714,7 @@ def test_a_model_from_outside_is_named():
         memory_caching.run_on_card(step, 2**30)
 
 
-def test_training_memory_of_a_frozen_layer() -> None:
+def test_training_memory_excludes_gradients_of_frozen_layers() -> None:
     def build(frozen: bool):
         model = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False))
         model[0].requires_grad_(not frozen)

@@ -15,13 +15,13 @@ MIB = 2**20
 
 @settings(max_examples=5)
 @given(st.integers(0, 7), st.integers(0, 4))
-def test_the_table_is_what_the_tracker_counts(setting, batch):
+def test_table_matches_training_memory(setting, batch):
     found = count(BATCHES[batch], *SETTINGS[setting])
     parts = found.weights, found.gradients, found.optimizer, found.activations, found.peak
     assert COUNTED[setting][batch] == [int(f"{n / MIB:.0f}") for n in parts]
 
 
-def test_what_the_sentences_say_holds_for_every_setting():
+def test_claims_of_the_sentences_hold_for_every_setting():
     assert len(COUNTED) == len(SETTINGS) and {len(rows) for rows in COUNTED} == {len(BATCHES)}
     for rows in COUNTED:
         for *parts, peak in rows:
@@ -47,7 +47,7 @@ def choose(element, adam: bool, half: bool, again: bool) -> None:
         box.set_checked(on)
 
 
-def test_every_setting_shows_its_numbers(show):
+def test_page_shows_the_numbers_of_every_setting(show):
     page = show(memory_explorer(), lang="zh", width=375)
     element, most = page.locator("memory-explorer"), max(r[4] for rows in COUNTED for r in rows)
     for setting, rows in zip(SETTINGS, COUNTED, strict=True):
@@ -64,7 +64,7 @@ def test_every_setting_shows_its_numbers(show):
             assert numbers == [BATCHES[k], row[4], *(half if k else []), row[3]]
 
 
-def test_it_opens_where_half_the_batch_saves_little_and_the_task_can_be_done(show):
+def test_explorer_opens_with_93_percent_and_task_can_be_completed(show):
     page = show(memory_explorer(), width=375)
     element = page.locator("memory-explorer")
     assert "93\u00a0%" in element.evaluate(STATE)["said"]
@@ -76,7 +76,7 @@ def test_it_opens_where_half_the_batch_saves_little_and_the_task_can_be_done(sho
         assert done == (rows[3][4] < 0.55 * rows[4][4]) == (setting == (False, False, False))
 
 
-def test_checkpoints_and_bfloat16_make_each_halving_worth_less():
+def test_checkpointing_and_bfloat16_reduce_savings_of_halving():
     peaks = {key: [row[-1] for row in rows] for key, rows in zip(SETTINGS, COUNTED, strict=True)}
     for (adam, half, again), peak in peaks.items():
         saved = [1 - less / more for less, more in itertools.pairwise(peak)]

@@ -37,7 +37,7 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-def test_on_the_cpu_the_table_is_that_of_real_tensors(dtype):
+def test_result_types_match_real_tensors_on_cpu(dtype):
     found = mixed.result_types(OPERATIONS, "cpu", dtype)
     with torch.autocast("cpu", dtype=dtype):
         for name, operation in OPERATIONS.items():
@@ -64,7 +64,7 @@ TAKE = {
 
 @pytest.mark.filterwarnings("ignore")  # deprecated ones, a wide target
 @pytest.mark.parametrize("dtype", HALVES)
-def test_most_losses_of_pytorch_run_in_float32(dtype):
+def test_most_losses_run_in_float32_under_autocast(dtype):
     kinds = {name: getattr(nn.modules.loss, name) for name in nn.modules.loss.__all__}
     del kinds["NLLLoss2d"]  # the old name of NLLLoss
     found = {}
@@ -79,7 +79,7 @@ def test_most_losses_of_pytorch_run_in_float32(dtype):
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-def test_for_cuda_the_table_follows_the_documented_lists(dtype):
+def test_result_types_for_cuda_match_the_documented_lists(dtype):
     half = str(dtype).removeprefix("torch.")
     assert mixed.result_types(OPERATIONS, "cuda", dtype) == {
         "linear": half,
@@ -100,7 +100,7 @@ def test_for_cuda_the_table_follows_the_documented_lists(dtype):
         mixed.result_types({"broken": lambda h: h @ torch.ones(3, 3)}, "cpu", dtype)
 
 
-def test_the_cuda_sentences_of_the_chapter():
+def test_cuda_claims_of_the_chapter_hold():
     found = mixed.result_types(
         {
             "exp": torch.exp,
@@ -115,7 +115,7 @@ def test_the_cuda_sentences_of_the_chapter():
     assert found.pop("var") == "float16" and set(found.values()) == {"float32"}
 
 
-def test_autocast_without_device_leaves_no_trace():
+def test_autocast_without_device_restores_the_state():
     before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
     with (
         pytest.raises(ZeroDivisionError),
@@ -131,7 +131,7 @@ def test_autocast_without_device_leaves_no_trace():
 
 
 @pytest.mark.parametrize("device", ["cuda:0", torch.device("cuda"), "gpu", "meta", None])
-def test_a_kind_of_device_is_a_name_without_a_number(device):
+def test_autocast_without_device_rejects_device_indices(device):
     with pytest.raises(ValueError, match="one of cpu, cuda, mps, xpu, without a number"):
         mixed.autocast_without_device(device, torch.float16).__enter__()
     with pytest.raises(ValueError, match="without a number"):
@@ -139,7 +139,7 @@ def test_a_kind_of_device_is_a_name_without_a_number(device):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "xpu"])
-def test_a_build_without_the_device_knows_its_list_too(device):
+def test_result_types_supports_devices_missing_in_the_build(device):
     """Whatever this PyTorch is built for: it lacks one of them."""
     found = mixed.result_types(OPERATIONS, device, torch.float16)
     assert found["linear"] == "float16" and found["mse"] == "float32"
@@ -149,12 +149,12 @@ def test_a_build_without_the_device_knows_its_list_too(device):
 @pytest.mark.parametrize(
     "operation", [lambda h: h.max(0), lambda h: None, lambda h: h.sum().item()]
 )
-def test_an_operation_returns_a_tensor(operation):
+def test_result_types_requires_operations_that_return_tensors(operation):
     with pytest.raises(TypeError, match="mine must return a tensor, got"):
         mixed.result_types({"mine": operation}, "cpu", torch.float16)
 
 
-def test_autocast_without_device_drops_the_copies_of_weights():
+def test_autocast_without_device_clears_cached_weights():
     layer, x = nn.Linear(3, 3), torch.ones(1, 3)
     with mixed.autocast_without_device("cpu", torch.bfloat16):
         old = layer(x)
@@ -166,7 +166,7 @@ def test_autocast_without_device_drops_the_copies_of_weights():
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-def test_in_float32(dtype):
+def test_in_float32_casts_arguments_and_disables_autocast(dtype):
     seen = []
 
     @mixed.in_float32
@@ -197,7 +197,7 @@ def test_in_float32(dtype):
     assert x.grad.dtype == dtype
 
 
-def test_in_float32_switches_every_device_off_whatever_goes_in():
+def test_in_float32_disables_autocast_on_every_device():
     off = mixed.in_float32(lambda *_: [torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")])
     with (
         torch.autocast("cpu", torch.bfloat16),
@@ -208,7 +208,7 @@ def test_in_float32_switches_every_device_off_whatever_goes_in():
         assert torch.is_autocast_enabled("cpu") and torch.is_autocast_enabled("cuda")
 
 
-def test_in_float32_refuses_what_runs_later():
+def test_in_float32_rejects_generators_and_coroutines():
     def rows(x):
         yield from x
 
@@ -241,7 +241,7 @@ def test_fate_counts_every_value_once(seed, dtype, k):
     assert found["infinite"] == sum(v != torch.inf and bool(s.isinf()) for v, s in stored)
 
 
-def test_the_ends_of_float16():
+def test_fate_matches_the_limits_of_float16():
     ends = torch.tensor([2.9e-8, 3.1e-8, 65519.0, 65520.0], dtype=torch.float64)
     found = mixed.fate(ends, torch.float16)
     assert found == {"lost": 1, "infinite": 1, "kept": 2}
@@ -251,18 +251,18 @@ def test_the_ends_of_float16():
 
 
 @pytest.mark.parametrize("values", [[1.0, 2.0], np.ones(2), torch.ones(2) * 1j, None])
-def test_fate_needs_a_real_tensor(values):
+def test_fate_requires_a_real_tensor(values):
     with pytest.raises(TypeError, match="values must be a real tensor, got"):
         mixed.fate(values, torch.float16)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.complex64, None, "float16"])
-def test_fate_needs_a_floating_type(dtype):
+def test_fate_requires_a_floating_type(dtype):
     with pytest.raises(ValueError, match="dtype must be a floating type, got"):
         mixed.fate(torch.ones(2), dtype)
 
 
-def test_fate_of_other_values():
+def test_fate_accepts_empty_leaf_and_float8_values():
     assert mixed.fate(torch.empty(0), torch.float16) == {"lost": 0, "infinite": 0, "kept": 0}
     assert mixed.fate(torch.tensor(1e-9, requires_grad=True), torch.float16)["lost"] == 1
     eighth = torch.tensor([1.0, 1e6, torch.inf, torch.nan])
@@ -271,7 +271,7 @@ def test_fate_of_other_values():
 
 
 @pytest.mark.parametrize("capability", [8.0, "8.0", "80", None, (8,), (8, 0, 0), (8.0, 0.0)])
-def test_a_capability_is_a_pair(capability):
+def test_bfloat16_in_hardware_requires_a_pair(capability):
     assert mixed.bfloat16_in_hardware([8, 6])
     with pytest.raises(ValueError, match="must be a pair such as"):
         mixed.bfloat16_in_hardware(capability)
@@ -280,7 +280,7 @@ def test_a_capability_is_a_pair(capability):
 @pytest.mark.parametrize(
     ("number", "has"), [((7, 0), False), ((7, 5), False), ((8, 0), True), ((10, 0), True)]
 )
-def test_bfloat16_in_hardware_asks_what_pytorch_asks(number, has, monkeypatch):
+def test_bfloat16_in_hardware_matches_is_bf16_supported(number, has, monkeypatch):
     assert mixed.bfloat16_in_hardware(number) == has
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
@@ -302,7 +302,7 @@ def parts(seed=0):
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10**6), st.sampled_from([None, 0.1, 100.0]), st.booleans())
-def test_scaled_step_is_a_plain_step(seed, max_norm, enabled):
+def test_scaled_step_matches_a_plain_step(seed, max_norm, enabled):
     model, optimizer = parts(seed)
     plain, own = copy.deepcopy(model), None
     own = torch.optim.SGD(plain.parameters(), lr=0.1)
@@ -317,7 +317,7 @@ def test_scaled_step_is_a_plain_step(seed, max_norm, enabled):
     assert torch.allclose(model.weight, plain.weight, atol=1e-6)
 
 
-def test_scaled_step_says_what_was_skipped():
+def test_scaled_step_returns_whether_the_step_ran():
     model, optimizer = parts()
     scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
     before = model.weight.detach().clone()
@@ -330,7 +330,7 @@ def test_scaled_step_says_what_was_skipped():
     assert mixed.scaled_step(growing, optimizer) and growing.get_scale() == 512
 
 
-def test_scaled_step_of_two_optimizers_clips_by_one_norm():
+def test_scaled_step_clips_two_optimizers_by_one_norm():
     a, b = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
     optimizers = [torch.optim.SGD([p], lr=1.0) for p in (a, b)]
     scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
@@ -354,14 +354,14 @@ OPTIMIZER = parts()[1]
         (None, None, "several, got None"),
     ],
 )
-def test_scaled_step_refuses(optimizers, norm, says):
+def test_scaled_step_rejects_invalid_arguments(optimizers, norm, says):
     with pytest.raises((ValueError, TypeError), match=says):
         mixed.scaled_step(torch.amp.GradScaler("cpu"), optimizers, norm)
     with pytest.raises(TypeError, match="must be a torch.amp.GradScaler, got NoneType"):
         mixed.scaled_step(None, OPTIMIZER)
 
 
-def test_scaled_step_with_a_fused_optimizer():
+def test_scaled_step_skips_infinite_gradients_when_fused():
     """It is called even where gradients are infinite, and leaves the weights alone itself."""
     for factor in (1.0, torch.inf):
         w = nn.Parameter(torch.ones(1))
@@ -473,7 +473,7 @@ def by_the_helper(model, x, y, optimizer, scaler, max_norm):
         ),
     ],
 )
-def test_check_scaled_step_of_other_answers(answer, says):
+def test_check_scaled_step_judges_other_answers(answer, says):
     for seed in range(8):
         torch.manual_seed(seed)
         verdict = exercises.check_scaled_step(answer)
@@ -502,7 +502,7 @@ def test_check_scaled_step_of_other_answers(answer, says):
         (["zero", "backward", "unscale", "rescale", "step", "update"], "differs from that of SGD"),
     ],
 )
-def test_check_scaled_step(calls, says):
+def test_check_scaled_step_judges_each_order_of_calls(calls, says):
     for seed in range(8):
         torch.manual_seed(seed)
         verdict = exercises.check_scaled_step(stepper(*calls))
@@ -623,7 +623,7 @@ def of_its_largest(x):
         (lambda x: x.nope, "AttributeError"),
     ],
 )
-def test_check_rms(answer, says):
+def test_check_rms_returns_the_expected_verdict(answer, says):
     for seed in range(8):
         torch.manual_seed(seed)
         found = exercises.check_rms(answer)
@@ -634,17 +634,17 @@ def test_check_rms(answer, says):
 # ---------------------------------------------------------------- sentences of the chapter
 
 
-def test_each_refusal_disappears_under_autocast_where_the_chapter_says_so():
-    said = demos.refusals()
-    assert said["grid_sample"] == "expected scalar type Half but found Float"
-    assert said["bmm"] == "expected scalar type Float but found Half"
-    assert len(said) == 6
+def test_autocast_removes_the_dtype_errors_as_the_chapter_states():
+    text = demos.refusals()
+    assert text["grid_sample"] == "expected scalar type Half but found Float"
+    assert text["bmm"] == "expected scalar type Float but found Half"
+    assert len(text) == 6
     with torch.autocast("cpu", dtype=torch.float16):
         assert set(demos.refusals()) == {"x[index] = h", "scatter_add"}
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_the_cache_is_what_keeps_old_weights(enabled):
+def test_autocast_cache_keeps_old_weights(enabled):
     layer, x = nn.Linear(3, 1), torch.ones(1, 3)
     with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=enabled):
         before = layer(x)
@@ -655,7 +655,7 @@ def test_the_cache_is_what_keeps_old_weights(enabled):
         assert torch.equal(before, layer(x)) == enabled
 
 
-def test_on_cuda_autocast_converts_for_scatter_add_and_not_for_an_assignment():
+def test_cuda_autocast_converts_scatter_add_but_not_assignment():
     def has(name, key):
         return torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key)
 
@@ -669,7 +669,7 @@ def test_on_cuda_autocast_converts_for_scatter_add_and_not_for_an_assignment():
 
 
 @pytest.mark.parametrize(("fused", "left"), [(False, True), (True, False)])
-def test_adam_in_float16_is_nan_where_it_is_not_fused(fused, left):
+def test_unfused_adam_in_float16_returns_nan(fused, left):
     w = nn.Parameter(torch.ones(1).half())
     optimizer = torch.optim.Adam([w], lr=0.01, fused=fused)
     w.grad = torch.zeros_like(w)
@@ -690,11 +690,11 @@ def test_a_scheduler_warns_if_the_first_step_is_skipped(skipped):
             scaler.step(optimizer)
             scaler.update()
             scheduler.step()
-    said = [str(w.message) for w in caught if "before `optimizer.step()`" in str(w.message)]
-    assert len(said) == (skipped == 0)
+    text = [str(w.message) for w in caught if "before `optimizer.step()`" in str(w.message)]
+    assert len(text) == (skipped == 0)
 
 
-def test_what_autocast_remembers():
+def test_autocast_caches_only_trained_weights():
     """A weight that is trained; not one that is frozen, nor anything in inference mode."""
 
     def old_copy(frozen, mode):
@@ -708,7 +708,7 @@ def test_what_autocast_remembers():
     assert not old_copy(True, torch.enable_grad) and not old_copy(False, torch.inference_mode)
 
 
-def test_adam_hides_a_clipping_that_came_too_early():
+def test_adam_hides_clipping_before_unscale():
     """Its step is as long as it should be, and each gradient is cut to one norm."""
     length, norm = [], []
     for early in (True, False):
@@ -728,17 +728,17 @@ def test_adam_hides_a_clipping_that_came_too_early():
     assert norm[0] == pytest.approx(norm[1]) and norm[2:] == pytest.approx([0.01, 1.0])
 
 
-def test_a_row_of_zeros_is_nan_under_autocast_on_the_cpu_too():
+def test_normalize_of_float16_zeros_returns_nan_under_cpu_autocast():
     with torch.autocast("cpu", dtype=torch.float16):
         assert F.normalize(torch.zeros(1, 2).half()).isnan().all()
         assert not F.normalize(torch.zeros(1, 2).bfloat16()).isnan().any()
 
 
-def test_the_loss_cuts_the_logarithm_of_zero():
+def test_binary_cross_entropy_clamps_log_of_zero():
     assert F.binary_cross_entropy(torch.tensor(0.9999).half().float(), torch.tensor(0.0)) == 100
 
 
-def test_update_and_unscale_say_what_the_chapter_quotes():
+def test_grad_scaler_errors_match_the_chapter():
     model, optimizer = parts()
     scaler = torch.amp.GradScaler("cpu")
     scaler.scale(model(torch.ones(1, 3)).sum()).backward()
@@ -751,7 +751,7 @@ def test_update_and_unscale_say_what_the_chapter_quotes():
         scaler.load_state_dict({})
 
 
-def test_a_scaler_doubles_after_2000_good_steps_only():
+def test_grad_scaler_doubles_only_after_2000_good_steps():
     scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
     w = nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([w], lr=1e-3)
@@ -764,7 +764,7 @@ def test_a_scaler_doubles_after_2000_good_steps_only():
     assert scaler.get_scale() == 512
 
 
-def test_masks_and_halves():
+def test_half_precision_overflows_and_rounds_at_the_expected_values():
     h = torch.ones(2).half()
     with pytest.raises(RuntimeError, match="value cannot be converted to type .* without overflow"):
         h.masked_fill(torch.tensor([True, False]), -1e9)
@@ -773,26 +773,26 @@ def test_masks_and_halves():
     assert (1 - torch.tensor(0.9999).half()).log() == -torch.inf
 
 
-def test_near_ten_thousand_bfloat16_numbers_are_64_apart():
+def test_bfloat16_spacing_near_10000_is_64():
     x = torch.tensor(10_000.0).bfloat16()
     assert torch.nextafter(x, torch.tensor(torch.inf).bfloat16()) - x == 64
 
 
-def test_old_names_are_deprecated():
+def test_torch_cuda_amp_names_warn_as_deprecated():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.amp.GradScaler()
         torch.cuda.amp.autocast()
-    said = [str(w.message) for w in caught if w.category is FutureWarning]
-    assert len(said) == 2 and all("is deprecated" in text for text in said)
+    output = [str(w.message) for w in caught if w.category is FutureWarning]
+    assert len(output) == 2 and all("is deprecated" in text for text in output)
 
 
-def test_the_model_of_digits_is_the_same_each_time():
+def test_digit_model_is_reproducible():
     a, b = demos.digit_model(3), demos.digit_model(3)
     assert torch.equal(a[1].weight, b[1].weight) and a(torch.ones(2, 1, 8, 8)).shape == (2, 10)
 
 
-def test_a_layer_norm_on_the_cpu_adds_up_in_float32():
+def test_cpu_layer_norm_accumulates_in_float32():
     x = (torch.randn(4, 4096) + 100).bfloat16()
     wide = F.layer_norm(x.float(), (4096,))
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -801,7 +801,7 @@ def test_a_layer_norm_on_the_cpu_adds_up_in_float32():
     assert (found.float() - wide).abs().max() <= 0.02 * wide.abs().max()
 
 
-def test_a_loop_that_leaves_autocast_once_per_epoch_learns_a_little():
+def test_autocast_around_an_epoch_updates_weights_once_per_epoch():
     torch.manual_seed(0)
     model, x, y = demos.digit_model(), torch.randn(64, 64), torch.arange(64) % 10
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -830,7 +830,7 @@ def test_cast_inputs_runs_without_autocast():
     assert Product.apply(torch.ones(2).bfloat16())[1] == torch.bfloat16  # outside of autocast
 
 
-def test_a_compiled_model_uses_no_copies_of_the_step_before():
+def test_compiled_model_ignores_cached_weights():
     model, x = nn.Linear(4, 1), torch.ones(2, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     counts = []
@@ -847,7 +847,7 @@ def test_a_compiled_model_uses_no_copies_of_the_step_before():
     assert counts == [1, 3]
 
 
-def test_a_scaler_brings_nothing_to_bfloat16():
+def test_loss_scaling_keeps_bfloat16_gradients():
     got = []
     for scale in (1.0, 2.0**16):
         torch.manual_seed(0)
@@ -859,7 +859,7 @@ def test_a_scaler_brings_nothing_to_bfloat16():
     assert torch.equal(*got)
 
 
-def test_the_three_precisions_of_float32_products():
+def test_float32_matmul_precisions_set_the_expected_backends():
     before = torch.get_float32_matmul_precision()
     matmul = torch.backends.cuda.matmul
     try:
@@ -871,13 +871,13 @@ def test_the_three_precisions_of_float32_products():
         torch.set_float32_matmul_precision(before)
 
 
-def test_weights_from_outside_are_named():
+def test_result_types_rejects_weights_created_outside():
     with pytest.raises(TypeError, match="layer must create its own weights inside the call"):
         mixed.result_types({"layer": nn.Linear(4, 4)}, "cpu", torch.bfloat16)
 
 
 @pytest.mark.parametrize("unscale", [False, True])
-def test_a_fused_optimizer_takes_float16_gradients_without_unscale_only(unscale):
+def test_fused_optimizer_accepts_float16_gradients_without_unscale(unscale):
     w = nn.Parameter(torch.ones(1, dtype=torch.float16))
     optimizer = torch.optim.SGD([w], lr=0.5, fused=True)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)

@@ -20,7 +20,7 @@ def effects(row) -> tuple:
 
 
 @pytest.mark.parametrize("mode, training, frozen", GRID)
-def test_each_effect_has_its_switch(mode, training, frozen):
+def test_each_effect_matches_its_setting(mode, training, frozen):
     row = DATA["rows"][mode][training][frozen]
     name = list(MODES)[mode]
     assert row == switched(name, training=training, frozen=frozen)
@@ -29,7 +29,7 @@ def test_each_effect_has_its_switch(mode, training, frozen):
     assert row["weights"] == (4 if graph else 0)
 
 
-def test_what_is_kept_is_input_and_activations():
+def test_kept_memory_is_input_and_activations():
     """64 inputs and the output of Linear, 4 floats each, and in train() what the layers add."""
     both = 2 * 64 * 4 * 4
     assert switched("enable_grad", training=False, frozen=False)["kept"] == both
@@ -37,7 +37,7 @@ def test_what_is_kept_is_input_and_activations():
     assert masks >= 64 * 4 // 8
 
 
-def test_a_clone_made_outside_can_train_the_new_layer():
+def test_clone_of_an_inference_tensor_allows_training():
     with torch.inference_mode():
         features = nn.Linear(4, 4)(torch.randn(2, 4))
     nn.Linear(4, 2)(features.clone()).sum().backward()
@@ -64,7 +64,7 @@ def shown(row) -> list[str]:
     ]
 
 
-def test_each_setting_shows_its_effects(show):
+def test_page_shows_the_effects_of_each_setting(show):
     page = show(modes_explorer(), width=375)
     element = page.locator("modes-explorer")
     for mode, training, frozen in GRID:
@@ -78,19 +78,19 @@ def test_each_setting_shows_its_effects(show):
         assert bad == [differ, moved, kept, False, error]
         for button in element.locator(".effects button").all():
             button.focus()
-            said = element.locator(".said").inner_text()
-            assert button.locator("b").inner_text() in said
-            assert not any(word in said for word in ("undefined", "null", "false"))
+            text = element.locator(".said").inner_text()
+            assert button.locator("b").inner_text() in text
+            assert not any(word in text for word in ("undefined", "null", "false"))
 
 
-def test_it_opens_where_no_grad_alone_is_not_enough(show):
+def test_explorer_opens_with_no_grad_in_training_mode(show):
     element = show(modes_explorer(), width=375).locator("modes-explorer")
     assert "Dropout draws a new mask in each pass" in element.locator(".said").inner_text()
     assert element.locator(".effects .bad").count() == 2
 
 
 @pytest.mark.parametrize("mode, frozen", [(1, False), (1, True), (0, True)])
-def test_the_task_has_its_solutions(show, mode, frozen):
+def test_task_accepts_each_solution(show, mode, frozen):
     element = show(modes_explorer(), lang="zh", width=375).locator("modes-explorer")
     task = element.locator(".task")
     for wrong in [(0, False, False), (2, False, True), (mode, True, frozen)]:

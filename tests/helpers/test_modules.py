@@ -38,7 +38,7 @@ class Kinds(nn.Module):
         self.register_buffer("absent", None)
 
 
-def test_inventory_tells_what_becomes_of_each_kind():
+def test_inventory_reports_what_each_kind_supports():
     all_three = "moves, saves, trains"
     assert modules.inventory(Kinds()) == {
         "parameter": all_three,
@@ -55,7 +55,7 @@ def test_inventory_tells_what_becomes_of_each_kind():
     }
 
 
-def test_inventory_of_a_compiled_module():
+def test_inventory_supports_compiled_modules():
     module = nn.Linear(2, 2)
     words = {"weight": "moves, saves, trains", "bias": "moves, saves, trains"}
     module.compile(backend="eager")
@@ -65,7 +65,7 @@ def test_inventory_of_a_compiled_module():
     assert modules.inventory(nn.Sequential(wrapped)) == {"0": "moves, saves, trains"}
 
 
-def test_inventory_leaves_the_module_as_it_was():
+def test_inventory_preserves_the_module():
     module = Kinds()
     before = {name: (id(p), p.device.type) for name, p in module.state_dict(keep_vars=True).items()}
     modules.inventory(module)
@@ -73,7 +73,7 @@ def test_inventory_leaves_the_module_as_it_was():
     assert before == after
 
 
-def test_inventory_does_not_take_the_start_of_a_name_for_the_name():
+def test_inventory_distinguishes_names_with_a_common_prefix():
     class Names(nn.Module):
         def __init__(self):
             super().__init__()
@@ -89,14 +89,14 @@ class Project(nn.Module):
         self.basis, self._cache, self.layer = torch.eye(2), [torch.ones(1)], nn.Linear(2, 2)
 
 
-def test_inventory_finds_what_is_lost_further_down_and_behind_an_underscore():
+def test_inventory_finds_nested_and_private_lost_tensors():
     lost = {"basis": "lost", "_cache": "lost"}
     assert modules.inventory(Project()) == {"layer": "moves, saves, trains", **lost}
     nested = modules.inventory(nn.Sequential(nn.Sequential(Project())))
     assert nested == {"0": "moves, saves, trains", "0.0.basis": "lost", "0.0._cache": "lost"}
 
 
-def test_inventory_of_a_pruned_layer_in_a_network():
+def test_inventory_supports_pruned_layers():
     net = nn.Sequential(nn.Linear(2, 2), nn.LSTM(2, 2))
     prune.l1_unstructured(net[0], "weight", amount=0.5)
     words = "moves, saves, trains"
@@ -104,7 +104,7 @@ def test_inventory_of_a_pruned_layer_in_a_network():
     assert net[0](torch.ones(1, 2)).shape == (1, 2)
 
 
-def test_inventory_counts_another_name_of_a_parameter_as_the_parameter():
+def test_inventory_treats_an_alias_as_the_parameter():
     class Alias(nn.Module):
         def __init__(self):
             super().__init__()
@@ -115,7 +115,7 @@ def test_inventory_counts_another_name_of_a_parameter_as_the_parameter():
     assert modules.inventory(Alias()) == {"layer": words, "tied": words}
 
 
-def test_inventory_of_nothing_and_of_the_wrong_thing():
+def test_inventory_of_relu_is_empty_and_invalid_modules_raise():
     assert modules.inventory(nn.ReLU()) == {}
     with pytest.raises(TypeError, match=r"expected an nn\.Module, got list"):
         modules.inventory([nn.Linear(1, 1)])
@@ -126,7 +126,7 @@ def test_inventory_of_nothing_and_of_the_wrong_thing():
 # ---------------------------------------------------------------- summary
 
 
-def test_summary_counts_as_torch_does():
+def test_summary_counts_match_torch():
     shared = nn.Linear(4, 4)
     model = nn.Sequential(shared, shared, nn.BatchNorm1d(4), nn.Linear(4, 2))
     model[3].requires_grad_(False)
@@ -142,7 +142,7 @@ def test_summary_counts_as_torch_does():
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_summary_gives_back_modes_statistics_random_state_and_hooks(training):
+def test_summary_restores_modes_statistics_rng_and_hooks(training):
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)).train(training)
     model[1].train(not training)
     mean, state = model[1].running_mean.clone(), torch.get_rng_state()
@@ -153,7 +153,7 @@ def test_summary_gives_back_modes_statistics_random_state_and_hooks(training):
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
-def test_summary_takes_several_inputs_and_gives_modes_back_after_a_failure():
+def test_summary_accepts_several_inputs_and_restores_modes_on_error():
     model = nn.Bilinear(2, 3, 4)
     assert "[5, 4]" in modules.summary(model, torch.ones(5, 2), torch.ones(5, 3))
     broken = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
@@ -168,7 +168,7 @@ def test_summary_takes_several_inputs_and_gives_modes_back_after_a_failure():
 # ---------------------------------------------------------------- exercises
 
 
-def judge(verdict, says):
+def assert_verdict(verdict, says):
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message
 
@@ -248,8 +248,8 @@ def total(tensors):
         (lambda m: m.size(), "your code raised AttributeError"),
     ],
 )
-def test_count(answer, says):
-    judge(exercises.check_count(answer), says)
+def test_check_count_returns_the_expected_verdict(answer, says):
+    assert_verdict(exercises.check_count(answer), says)
 
 
 def standardized(
@@ -335,8 +335,8 @@ class LastLayerOnly(AsSequential):
         (lambda mean, widths: None, "expected a module, got None"),
     ],
 )
-def test_standardized(answer, says):
-    judge(exercises.check_standardized(answer), says)
+def test_check_standardized_returns_the_expected_verdict(answer, says):
+    assert_verdict(exercises.check_standardized(answer), says)
 
 
 class SavedButNotMoved(standardized(mean=lambda v: v)):
@@ -345,11 +345,11 @@ class SavedButNotMoved(standardized(mean=lambda v: v)):
         self.copy = nn.Buffer(values.clone())
 
 
-def test_standardized_sees_a_mean_that_stays_behind():
-    judge(exercises.check_standardized(SavedButNotMoved), "is not moved with the model")
+def test_check_standardized_reports_a_mean_that_is_not_moved():
+    assert_verdict(exercises.check_standardized(SavedButNotMoved), "is not moved with the model")
 
 
-def test_the_chapters_word_on_torchinfo_and_the_gpu(monkeypatch):
+def test_torchinfo_moves_models_to_gpu_only_without_input_data(monkeypatch):
     from torchinfo.torchinfo import get_device
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -358,7 +358,7 @@ def test_the_chapters_word_on_torchinfo_and_the_gpu(monkeypatch):
     assert get_device(model, [torch.ones(1, 1)]) is None  # with input_data it moves nothing
 
 
-def test_the_chapters_word_on_torchinfo_and_shared_weights():
+def test_torchinfo_counts_shared_weights_twice():
     import torchinfo
 
     embedding, head = nn.Embedding(10, 4), nn.Linear(4, 10, bias=False)
@@ -372,7 +372,7 @@ def test_the_chapters_word_on_torchinfo_and_shared_weights():
 # ---------------------------------------------------------------- sentences of the chapter
 
 
-def test_a_parameter_survives_what_returns_it_and_not_arithmetic():
+def test_parameter_is_registered_unless_arithmetic_replaces_it():
     class Holds(nn.Module):
         def __init__(self, value):
             super().__init__()
@@ -387,13 +387,13 @@ def test_a_parameter_survives_what_returns_it_and_not_arithmetic():
         assert not list(Holds(value).parameters())
 
 
-def test_functional_call_leaves_parameters_alone_and_moves_buffers():
+def test_functional_call_keeps_parameters_and_updates_buffers():
     norm = nn.BatchNorm1d(2)
     torch.func.functional_call(norm, {"weight": torch.zeros(2)}, torch.randn(8, 2) + 3)
     assert norm.weight.tolist() == [1, 1] and (norm.running_mean != 0).all()
 
 
-def test_forward_skips_the_hooks_of_the_model_and_runs_those_of_its_layers():
+def test_forward_skips_model_hooks_and_runs_layer_hooks():
     model, ran = nn.Sequential(nn.Linear(2, 2)), []
     model.register_forward_hook(lambda *_: ran.append("model"))
     model[0].register_forward_hook(lambda *_: ran.append("layer"))
@@ -403,7 +403,7 @@ def test_forward_skips_the_hooks_of_the_model_and_runs_those_of_its_layers():
     assert ran == ["layer", "layer", "model"]
 
 
-def test_padding_changes_self_attention_at_the_padding_alone():
+def test_padding_changes_self_attention_only_at_padding():
     attention = nn.MultiheadAttention(8, 2, batch_first=True)
     keep = torch.tensor([[True, True, True, False]])
     x = torch.randn(1, 4, 8)
@@ -413,7 +413,7 @@ def test_padding_changes_self_attention_at_the_padding_alone():
     assert not torch.allclose(a[~keep], b[~keep], atol=1e-5)
 
 
-def test_class_and_function_may_differ_in_their_defaults():
+def test_flatten_class_and_function_have_different_defaults():
     x = torch.randn(2, 3, 4)
     assert nn.Flatten()(x).shape == (2, 12) and torch.flatten(x).shape == (24,)
     assert torch.equal(nn.Flatten(0)(x), torch.flatten(x))
@@ -422,7 +422,7 @@ def test_class_and_function_may_differ_in_their_defaults():
 @pytest.mark.parametrize(
     ("where", "says"), [("last", "only the last layer"), ("first", "the last")]
 )
-def test_check_standardized_needs_dropout_after_every_layer(where, says):
+def test_check_standardized_requires_dropout_after_every_layer(where, says):
     class Answer(nn.Module):
         def __init__(self, mean, widths):
             super().__init__()
@@ -443,13 +443,13 @@ def test_check_standardized_needs_dropout_after_every_layer(where, says):
         assert not verdict.passed and says in verdict.message, verdict
 
 
-def test_inventory_of_weights_that_are_tied_inside_a_submodule():
+def test_inventory_supports_tied_weights_in_a_submodule():
     tied = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     tied[1].weight = tied[0].weight
     assert modules.inventory(nn.Sequential(tied)) == {"0": "moves, saves, trains"}
 
 
-def test_inventory_takes_attributes_that_cannot_be_copied():
+def test_inventory_accepts_attributes_that_cannot_be_copied():
     class Logged(nn.Module):
         def __init__(self):
             super().__init__()

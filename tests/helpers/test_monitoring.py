@@ -68,7 +68,7 @@ def close_to(curve):
 
 
 @needs_proc
-def test_the_server_listens_on_loopback_only(server):
+def test_server_listens_only_on_loopback(server):
     listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     addresses = {row[1] for row in listening if row[1].endswith(f":{server.port:04X}")}
     assert addresses >= {f"0100007F:{server.port:04X}"}
@@ -77,7 +77,7 @@ def test_the_server_listens_on_loopback_only(server):
     assert not v6.exists() or f":{server.port:04X} 0000" not in v6.read_text()
 
 
-def test_the_server_stops_after_an_error_and_leaves_no_folder(tmp_path, monkeypatch):
+def test_server_stops_after_an_error_and_removes_its_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(monitoring.tempfile, "tempdir", str(tmp_path))
     with pytest.raises(KeyError), monitoring.visdom_server() as running:
         folder = next(tmp_path.iterdir())
@@ -87,7 +87,7 @@ def test_the_server_stops_after_an_error_and_leaves_no_folder(tmp_path, monkeypa
 
 
 @needs_proc
-def test_the_server_ends_with_its_parent(tmp_path):
+def test_server_stops_with_its_parent_process(tmp_path):
     code = """
         import os
         from helpers import monitoring
@@ -122,7 +122,7 @@ def test_the_server_ends_with_its_parent(tmp_path):
         ("raise SystemExit(3)", 60, "it wrote:\nnothing$"),
     ],
 )
-def test_a_server_that_does_not_start_says_why(monkeypatch, code, seconds, says):
+def test_failed_server_start_raises_with_its_output(monkeypatch, code, seconds, says):
     started = []
     popen = subprocess.Popen
 
@@ -137,7 +137,7 @@ def test_a_server_that_does_not_start_says_why(monkeypatch, code, seconds, says)
     assert started[0].returncode is not None
 
 
-def test_without_visdom_the_message_says_what_to_install(monkeypatch):
+def test_missing_visdom_error_names_the_packages(monkeypatch):
     monkeypatch.setattr(monitoring.importlib.util, "find_spec", lambda name: None)
     for start in (lambda: monitoring.visdom_server().__enter__(), monitoring.VisdomSink):
         with pytest.raises(
@@ -146,7 +146,7 @@ def test_without_visdom_the_message_says_what_to_install(monkeypatch):
             start()
 
 
-def test_the_package_s_own_start_needs_the_network(tmp_path):
+def test_visdom_server_start_requires_network_access(tmp_path):
     """What `python -m visdom.server` does first, with every proxy a closed port."""
     closed = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "all_proxy")}
     code = (
@@ -168,7 +168,7 @@ def test_the_package_s_own_start_needs_the_network(tmp_path):
 # ---------------------------------------------------------------- curves in visdom
 
 
-def test_a_run_is_drawn_live_and_read_back(server):
+def test_logged_run_appears_live_and_can_be_read(server):
     sink = monitoring.VisdomSink(server.port, env="live")
     with monitoring.Logger(sink) as logger:
         for epoch, values in demos.train(epochs=4):
@@ -180,7 +180,7 @@ def test_a_run_is_drawn_live_and_read_back(server):
     assert monitoring.read_window(sink.vis, "no such window") == {}
 
 
-def test_infinite_numbers_leave_a_gap_and_the_window_stays_valid(server):
+def test_infinite_values_become_gaps_and_window_stays_valid(server):
     sink = monitoring.VisdomSink(server.port, env="gap")
     for step, value in enumerate([1.0, math.inf, -math.inf, math.nan, 2.0]):
         sink("a/b/c", step, value)
@@ -191,7 +191,7 @@ def test_infinite_numbers_leave_a_gap_and_the_window_stays_valid(server):
     assert np.allclose([y for _, y in points], [1, *[math.nan] * 3, 2], equal_nan=True)
 
 
-def test_a_proxy_in_the_environment_does_not_matter(server, monkeypatch):
+def test_visdom_sink_ignores_proxy_variables(server, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("no_proxy", "NO_PROXY"):
@@ -201,7 +201,7 @@ def test_a_proxy_in_the_environment_does_not_matter(server, monkeypatch):
     assert monitoring.read_window(sink.vis, "loss") == {"loss": [(1, 0.5)]}
 
 
-def test_visdom_still_sends_everything_through_its_session(server, monkeypatch):
+def test_visdom_sends_all_requests_through_its_session(server, monkeypatch):
     import requests
 
     sink = monitoring.VisdomSink(server.port, env="session", seconds=7)
@@ -220,7 +220,7 @@ def test_visdom_still_sends_everything_through_its_session(server, monkeypatch):
     )
 
 
-def test_an_error_page_of_the_server_is_an_error(server):
+def test_server_error_page_raises(server):
     sink = monitoring.VisdomSink(server.port, env="error")
     with pytest.raises(ConnectionError):
         sink.vis._send({}, endpoint="no_such_endpoint")
@@ -239,7 +239,7 @@ def run_with(logger, epochs=6, after=None):
     return [str(w.message) for w in caught if w.category is RuntimeWarning]
 
 
-def test_a_server_that_hangs_or_dies_in_the_middle_does_not_stop_the_training(tmp_path, capsys):
+def test_training_continues_when_the_server_hangs_or_dies(tmp_path, capsys):
     with monitoring.visdom_server() as doomed:
         if hasattr(signal, "SIGSTOP"):  # hanging costs one timeout, not one per number
             sink, ended = monitoring.VisdomSink(doomed.port, env="stuck", seconds=1), []
@@ -252,19 +252,19 @@ def test_a_server_that_hangs_or_dies_in_the_middle_does_not_stop_the_training(tm
                 return answer
 
             sink.vis.session.request = listen
-            said = run_with(
+            text = run_with(
                 monitoring.Logger(sink), after=lambda: doomed.process.send_signal(signal.SIGSTOP)
             )
             assert ended[-2:] == ["answer", "no answer"] and ended.count("no answer") == 1
-            assert len(said) == 1 and "VisdomSink failed" in said[0]
+            assert len(text) == 1 and "VisdomSink failed" in text[0]
             doomed.process.send_signal(signal.SIGCONT)
 
         visdom = monitoring.VisdomSink(doomed.port, env="doomed")
         files = monitoring.TensorBoardSink(tmp_path)
         logger = monitoring.Logger(visdom, files)
-        said = run_with(logger, after=doomed.kill)
-    assert len(said) == 1 and said[0].startswith("VisdomSink failed with ConnectionError")
-    assert "training continues" in said[0] and logger.sinks == [files]
+        text = run_with(logger, after=doomed.kill)
+    assert len(text) == 1 and text[0].startswith("VisdomSink failed with ConnectionError")
+    assert "training continues" in text[0] and logger.sinks == [files]
     assert capsys.readouterr() == ("", "")
     with pytest.raises(ConnectionError):
         monitoring.read_window(visdom.vis, "Loss")
@@ -273,7 +273,7 @@ def test_a_server_that_hangs_or_dies_in_the_middle_does_not_stop_the_training(tm
     assert saved == {tag: close_to(c) for tag, c in logger.curves.items()}
 
 
-def test_reading_through_visdom_s_own_client_notices_a_dead_server():
+def test_read_window_raises_when_the_server_is_down():
     import visdom
 
     vis = visdom.Visdom(offline=True, log_to_filename=os.devnull)
@@ -282,7 +282,7 @@ def test_reading_through_visdom_s_own_client_notices_a_dead_server():
         monitoring.read_window(vis, "Loss")
 
 
-def test_no_server_at_all_is_an_error_at_once():
+def test_visdom_sink_without_a_server_raises_immediately():
     with pytest.raises(ConnectionError):
         monitoring.VisdomSink(monitoring._free_port())
 
@@ -298,7 +298,7 @@ def browser(chromium):
     launched.close()
 
 
-def test_the_page_as_installed_is_blank_but_the_data_are_there(server, browser):
+def test_installed_page_is_blank_but_server_has_the_data(server, browser):
     """The package lacks React, jQuery and Plotly, so nothing is drawn; the server has the curve."""
     sink = monitoring.VisdomSink(server.port, env="bare")
     for step, value in ((1, 0.5), (2, 0.25)):
@@ -329,7 +329,7 @@ def need_page_scripts():
         pytest.skip(reason)
 
 
-def test_the_curve_appears_on_the_page_while_it_grows(server, browser):
+def test_page_updates_the_curve_during_training(server, browser):
     need_page_scripts()
     sink = monitoring.VisdomSink(server.port, env="page")
     page, absent, errors = visdom_page.open_page(browser, server.url, scripts=True)
@@ -351,7 +351,7 @@ def test_the_curve_appears_on_the_page_while_it_grows(server, browser):
     page.close()
 
 
-def test_infinity_freezes_the_page_and_the_sink_keeps_it_alive(server, browser):
+def test_infinity_freezes_the_page_unless_the_sink_filters_it(server, browser):
     need_page_scripts()
     sink = monitoring.VisdomSink(server.port, env="frozen")
     sink("raw", 1, 1.0)
@@ -376,7 +376,7 @@ def test_infinity_freezes_the_page_and_the_sink_keeps_it_alive(server, browser):
     page.close()
 
 
-def test_the_book_s_picture_is_small_and_of_that_page():
+def test_page_picture_is_small_and_shows_the_curve():
     from PIL import Image
 
     with Image.open(demos.PAGE_PICTURE) as picture:
@@ -390,7 +390,7 @@ def test_the_book_s_picture_is_small_and_of_that_page():
 # ---------------------------------------------------------------- TensorBoard
 
 
-def test_tensorboard_gives_back_more_than_it_samples(tmp_path):
+def test_read_scalars_returns_all_points_without_sampling(tmp_path):
     sink = monitoring.TensorBoardSink(tmp_path)
     for step in range(10_020):
         sink("a", step, step / 2)
@@ -398,12 +398,12 @@ def test_tensorboard_gives_back_more_than_it_samples(tmp_path):
     assert monitoring.read_scalars(tmp_path) == {"a": [(s, s / 2) for s in range(10_020)]}
 
 
-def test_a_missing_folder_is_named(tmp_path):
+def test_read_scalars_of_a_missing_folder_raises(tmp_path):
     with pytest.raises(FileNotFoundError, match="no folder .*nowhere"):
         monitoring.read_scalars(tmp_path / "nowhere")
 
 
-def test_scalars_that_are_written_as_tensors_are_read_too(tmp_path):
+def test_read_scalars_accepts_scalars_written_as_tensors(tmp_path):
     from torch.utils.tensorboard import SummaryWriter
 
     with SummaryWriter(tmp_path) as writer:
@@ -417,7 +417,7 @@ def test_scalars_that_are_written_as_tensors_are_read_too(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_purge_step_drops_what_an_interrupted_run_left(tmp_path, capsys):
+def test_purge_step_drops_points_of_an_interrupted_run(tmp_path, capsys):
     from torch.utils.tensorboard import SummaryWriter
 
     for start, purge in ((0, None), (3, 3)):
@@ -428,7 +428,7 @@ def test_purge_step_drops_what_an_interrupted_run_left(tmp_path, capsys):
     assert curve == [(0, 0), (1, 1), (2, 2), (3, 33), (4, 34), (5, 35)]
 
 
-def test_where_a_value_without_its_step_lands_and_hparams_without_a_name(tmp_path):
+def test_add_scalar_without_step_and_unnamed_hparams_are_read(tmp_path):
     from torch.utils.tensorboard import SummaryWriter
 
     with SummaryWriter(tmp_path) as writer:
@@ -441,7 +441,7 @@ def test_where_a_value_without_its_step_lands_and_hparams_without_a_name(tmp_pat
     assert monitoring.read_scalars(folder) == {"best": [(0, 0.5)]}
 
 
-def test_a_bucket_is_written_only_when_the_writer_flushes():
+def test_s3_files_are_written_only_on_flush():
     from tensorboard.compat.tensorflow_stub.io import gfile
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
@@ -449,7 +449,7 @@ def test_a_bucket_is_written_only_when_the_writer_flushes():
     assert inspect.signature(EventFileWriter).parameters["flush_secs"].default == 120
 
 
-def test_a_full_disk_does_not_stop_the_training(tmp_path, monkeypatch):
+def test_training_continues_on_a_full_disk(tmp_path, monkeypatch):
     from tensorboard.compat.tensorflow_stub.io import gfile
 
     sink = monitoring.TensorBoardSink(tmp_path)
@@ -469,15 +469,15 @@ def test_a_full_disk_does_not_stop_the_training(tmp_path, monkeypatch):
             assert time.monotonic() < until
             time.sleep(0.01)
 
-    said = run_with(logger, after=fill)
-    assert len(said) == 1 and "TensorBoardSink failed with OSError" in said[0]
-    assert "No space left on device" in said[0] and logger.sinks == []
+    text = run_with(logger, after=fill)
+    assert len(text) == 1 and "TensorBoardSink failed with OSError" in text[0]
+    assert "No space left on device" in text[0] and logger.sinks == []
     logger.close()
     monkeypatch.undo()
     assert monitoring.read_scalars(tmp_path)["Loss/train"][0] == (0, 1.0)  # what came before stays
 
 
-def test_a_file_that_cannot_be_closed_is_a_warning():
+def test_failing_close_of_a_sink_warns():
     class Sink:
         def __call__(self, *_): ...
 
@@ -500,7 +500,7 @@ def test_a_file_that_cannot_be_closed_is_a_warning():
     st.lists(st.dictionaries(st.sampled_from("abc"), st.floats(width=32)), max_size=6),
     st.sets(st.integers(0, 17)),
 )
-def test_no_number_is_lost_wherever_a_sink_fails(steps, failures):
+def test_logger_keeps_all_values_when_a_sink_fails(steps, failures):
     calls, good = [], []
 
     def flaky(tag, step, value):
@@ -521,7 +521,7 @@ def test_no_number_is_lost_wherever_a_sink_fails(steps, failures):
         assert np.array_equal(sent, curve, equal_nan=True)
 
 
-def test_tensors_are_read_without_their_graph():
+def test_logger_converts_tensors_without_their_graph():
     loss = (torch.ones(1, requires_grad=True) * 0.5).sum()
     logger = monitoring.Logger()
     with warnings.catch_warnings(action="error"):
@@ -547,7 +547,7 @@ def test_tensors_are_read_without_their_graph():
         (10**400, "bad is not one number but 1000"),
     ],
 )
-def test_what_is_not_a_number_is_left_out_with_a_warning(value, says):
+def test_logger_skips_non_numbers_with_a_warning(value, says):
     logger = monitoring.Logger()
     with pytest.warns(RuntimeWarning, match=says):
         logger.log(1, {"bad": value, "good": 1})
@@ -559,7 +559,7 @@ def test_values_must_be_a_mapping():
         monitoring.Logger().log({"loss": 1.0}, 3)
 
 
-def test_ctrl_c_still_stops_the_run():
+def test_keyboard_interrupt_stops_the_run():
     def interrupted(*_):
         raise KeyboardInterrupt
 
@@ -567,7 +567,7 @@ def test_ctrl_c_still_stops_the_run():
         monitoring.Logger(interrupted).log(1, {"a": 1})
 
 
-def test_replay_sends_the_past_and_then_the_future():
+def test_replay_sends_past_and_later_values():
     logger, got = monitoring.Logger(), []
     logger.log(1, {"a": 1, "b": 2})
     logger.replay(lambda *point: got.append(point))
@@ -586,7 +586,7 @@ def test_replay_sends_the_past_and_then_the_future():
 # ---------------------------------------------------------------- training and figure
 
 
-def test_the_training_repeats_and_learns_and_leaves_the_seed_alone():
+def test_training_is_reproducible_and_keeps_the_random_state():
     torch.manual_seed(1)
     before = torch.get_rng_state()
     runs = [list(demos.train(6, seed)) for seed in (0, 0, 1)]
@@ -597,7 +597,7 @@ def test_the_training_repeats_and_learns_and_leaves_the_seed_alone():
     assert runs[0][0][1]["lr"] == 0.02 > runs[0][-1][1]["lr"]
 
 
-def test_the_figure_shows_what_was_read_back():
+def test_draw_outage_shows_the_values_read_back():
     kept = [(1, 0.5), (2, 0.4), (3, 0.3)]
     axis = demos.draw_outage(kept, kept[:1]).axes[0]
     marks = {line.get_label(): list(line.get_xdata()) for line in axis.lines[1:]}
@@ -611,7 +611,7 @@ def test_the_figure_shows_what_was_read_back():
             demos.draw_outage(*wrong)
 
 
-def test_quiet_hides_descriptor_2_and_gives_it_back(capfd):
+def test_quiet_hides_and_restores_stderr(capfd):
     os.write(2, b"before\n")
     with pytest.raises(ZeroDivisionError), monitoring.quiet():
         os.write(2, b"inside\n")
@@ -620,7 +620,7 @@ def test_quiet_hides_descriptor_2_and_gives_it_back(capfd):
     assert capfd.readouterr().err == "before\nafter\n"
 
 
-def test_quiet_hides_what_the_profiler_writes(capfd):
+def test_quiet_hides_profiler_output(capfd):
     with (
         monitoring.quiet(),
         torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
@@ -629,7 +629,7 @@ def test_quiet_hides_what_the_profiler_writes(capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_quiet_drops_one_warning_and_no_other():
+def test_quiet_suppresses_only_the_profiler_warning():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with monitoring.quiet():
@@ -736,7 +736,7 @@ class AsObject:
         (remembers_tags, "is called again after it has failed"),
     ],
 )
-def test_never_fatal(answer, says):
+def test_check_never_fatal_returns_the_expected_verdict(answer, says):
     for _ in range(20 if says != "a send that fails still stops" else 60):
         fresh = answer() if answer is remembers_for_all else answer
         verdict = exercises.check_never_fatal(fresh)
@@ -781,7 +781,7 @@ def weighted_mean(values, weight):
         (lambda v, w: smooth(v, w, start=0 * v[0]), "raised IndexError"),
     ],
 )
-def test_smooth(answer, says):
+def test_check_smooth_returns_the_expected_verdict(answer, says):
     for _ in range(20):
         verdict = exercises.check_smooth(answer)
         assert verdict.passed == (says is None), verdict
@@ -831,7 +831,7 @@ def count_calls(function, operator):
         (lambda f, o: (f(), count_calls(f, o))[1], "the function was called 2 times"),
     ],
 )
-def test_count_calls(answer, says):
+def test_check_count_calls_returns_the_expected_verdict(answer, says):
     verdict = exercises.check_count_calls(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or re.search(says, verdict.message)
@@ -841,7 +841,7 @@ def test_count_calls(answer, says):
 
 
 @pytest.mark.parametrize(("wait", "found"), [(0, True), (1, False)])
-def test_without_step_the_profiler_stays_at_its_first_step(wait, found):
+def test_profiler_without_step_stays_at_its_first_step(wait, found):
     plan = torch.profiler.schedule(wait=wait, warmup=0, active=2, repeat=1)
     cpu = [torch.profiler.ProfilerActivity.CPU]
     with warnings.catch_warnings(action="ignore"):
@@ -854,7 +854,7 @@ def test_without_step_the_profiler_stays_at_its_first_step(wait, found):
             assert "aten::add" in {event.key for event in prof.key_averages()}
 
 
-def test_runs_that_go_on_in_one_folder_make_no_zigzag(tmp_path):
+def test_runs_resumed_in_one_folder_keep_ordered_steps(tmp_path):
     from torch.utils.tensorboard import SummaryWriter
 
     for steps in ((1, 2), (3, 4)):
@@ -870,7 +870,7 @@ def test_the_server_answers_http(server):
         assert answer.status == 200 and b"<title>visdom</title>" in answer.read()
 
 
-def test_a_text_is_no_number():
+def test_logger_skips_text_values_with_a_warning():
     logger = monitoring.Logger()
     for text in ("3.5", b"3"):
         with pytest.warns(RuntimeWarning, match="loss is not one number"):
@@ -878,7 +878,7 @@ def test_a_text_is_no_number():
     assert not logger.curves
 
 
-def test_replay_to_a_sink_that_is_registered_already():
+def test_replay_to_a_registered_sink_adds_it_once():
     points = []
     logger = monitoring.Logger(sink := lambda *point: points.append(point))
     logger.log(1, {"loss": 1})

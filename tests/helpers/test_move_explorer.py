@@ -22,7 +22,7 @@ def run(code: str) -> dict:
 
 
 @pytest.mark.parametrize(("kind", "move"), ROWS)
-def test_each_row_of_the_explorer_is_what_its_code_does(kind, move):
+def test_each_row_matches_its_code(kind, move):
     row = move_rows.try_move(kind, move)
     assert row["kind"] == kind and row["move"] == move
     *setup, action = row["code"].splitlines()
@@ -37,7 +37,7 @@ def test_each_row_of_the_explorer_is_what_its_code_does(kind, move):
 
 
 @pytest.mark.parametrize(("kind", "move"), ROWS)
-def test_the_code_to_write_instead_reaches_the_target(kind, move):
+def test_suggested_code_reaches_the_target(kind, move):
     row = move_rows.try_move(kind, move)
     target = where(eval("torch.ones(2)" + move, run("")))
     assert bool(row["fix"]) == (row["outcome"] in ("assign", "leaf", "missed", "replaced"))
@@ -50,7 +50,7 @@ def test_the_code_to_write_instead_reaches_the_target(kind, move):
         assert held == set(scope["m"].parameters())
 
 
-def test_the_outcomes_of_the_explorer():
+def test_try_move_returns_the_expected_outcomes():
     def outcomes(kind):
         return [move_rows.try_move(kind, move)["outcome"] for move in move_rows.CONVERSIONS]
 
@@ -62,7 +62,7 @@ def test_the_outcomes_of_the_explorer():
         assert outcomes(kind) == ["missed", "missed", "nothing"]
 
 
-def test_explorer_carries_all_rows_and_has_words_for_each_outcome():
+def test_explorer_contains_all_rows_and_text_for_each_outcome():
     explorer = move_rows.move_explorer("zh")
     rows = json.loads(explorer.data)
     assert rows == [move_rows.try_move(*row) for row in ROWS]
@@ -74,7 +74,7 @@ def test_explorer_carries_all_rows_and_has_words_for_each_outcome():
 
 
 @pytest.mark.parametrize(("kind", "move"), [("model", ".double()"), ("tensor", ".half()")])
-def test_try_move_refuses_what_it_does_not_know(kind, move):
+def test_try_move_rejects_unknown_arguments(kind, move):
     with pytest.raises(ValueError, match="must be one of .*got"):
         move_rows.try_move(kind, move)
 
@@ -92,7 +92,7 @@ def test_explorer_shows_every_row(show, lang):
     cells = element.locator(".kinds button")
     rows = [move_rows.try_move(*row) for row in ROWS]
     assert cells.count() == len(rows)
-    chinese, said = re.compile("[\u4e00-\u9fff]"), set()
+    chinese, output = re.compile("[\u4e00-\u9fff]"), set()
     for i, row in enumerate(rows):
         cells.nth(i).focus()
         assert element.locator("pre").inner_text() == (row["fix"] or row["code"])
@@ -101,14 +101,14 @@ def test_explorer_shows_every_row(show, lang):
             assert row[part] in text, (row, text)
         verdict = text.split(row["after"], 1)[1]
         assert bool(chinese.search(verdict)) == (lang == "zh")
-        said.add((row["outcome"], verdict.split("✓")[0]))
+        output.add((row["outcome"], verdict.split("✓")[0]))
         colour = cells.nth(i).get_attribute("class")
         good = row["outcome"] in ("in place", "rebound")
         assert colour == ("free" if row["outcome"] == "nothing" else "good" if good else "bad")
-    assert len({verdict for _, verdict in said}) == len({r["outcome"] for r in rows}) + 1
+    assert len({verdict for _, verdict in output}) == len({r["outcome"] for r in rows}) + 1
 
 
-def test_the_task_needs_a_press_on_the_right_cell(show):
+def test_task_requires_a_click_on_the_right_cell(show):
     page = show(move_rows.move_explorer(), width=800)
     element, task = page.locator("move-explorer"), page.locator("move-explorer .task")
     cells = element.locator(".kinds button")
@@ -132,7 +132,7 @@ def test_explorer_works_by_keyboard(show):
         assert status.inner_text().startswith(watch), key
 
 
-def test_no_name_of_an_object_runs_into_the_cells(show):
+def test_object_names_do_not_overlap_the_cells(show):
     for lang in ("en", "zh"):
         page = show(move_rows.move_explorer(lang), width=320)
         assert page.evaluate("document.documentElement.scrollWidth") <= 320

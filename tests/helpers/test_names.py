@@ -33,21 +33,21 @@ from helpers import names
         ),
     ],
 )
-def test_undefined_names(source, missing):
+def test_undefined_names_returns_the_missing_names(source, missing):
     assert names.undefined_names(source) == missing
 
 
-def test_undefined_names_skips_the_lines_of_ipython():
+def test_undefined_names_skips_ipython_lines():
     cell = "%matplotlib inline\nif ready:\n    !ls {folder}\nx = 7\ny = (x\n     % z)"
     assert names.undefined_names(cell.replace("\n     % z", "")) == ["ready"]
     assert names.undefined_names("y = (x\n     % z)") == ["x", "z"]
 
 
-def test_undefined_names_needs_python():
+def test_undefined_names_raises_on_invalid_python():
     with pytest.raises(SyntaxError):
         names.undefined_names("for")
 
 
-def test_no_torch_is_needed():
+def test_names_does_not_import_torch():
     code = "import sys; import helpers.names; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -17,7 +17,7 @@ CHOICES = list(itertools.product(range(len(noise.STEPS)), range(len(noise.LAST))
 
 
 @pytest.mark.parametrize(("steps", "last"), CHOICES)
-def test_what_is_left_is_the_product_of_1_minus_beta(steps, last):
+def test_remaining_signal_equals_the_product_of_1_minus_beta(steps, last):
     count, largest = noise.STEPS[steps], noise.LAST[last]
     product, found = 1.0, [1.0]
     for k in range(count):
@@ -27,7 +27,7 @@ def test_what_is_left_is_the_product_of_1_minus_beta(steps, last):
     assert DATA["left"][steps][last] == pytest.approx(found, rel=1e-3)
 
 
-def test_what_the_task_and_the_fallback_say():
+def test_claims_of_task_and_fallback_hold():
     ends = {(s, b): left[-1] for s, rows in zip(noise.STEPS, DATA["left"], strict=True)
             for b, left in zip(noise.LAST, rows, strict=True)}  # fmt: skip
     assert 0.595 < ends[50, 0.02] < 0.605 and ends[1000, 0.02] < 1e-4
@@ -58,7 +58,7 @@ def density(x: torch.Tensor, left: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_the_curves_are_densities(show, cover, lang):
+def test_drawn_curves_are_densities(show, cover, lang):
     page = show(noise.noise_explorer(), lang=lang, width=375)
     element = page.locator("noise-explorer")
     for (steps, last), at in cover(itertools.product(CHOICES, (0, 3, 10)), lang):
@@ -77,15 +77,15 @@ def test_the_curves_are_densities(show, cover, lang):
         assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_it_opens_with_data_left_and_the_task_can_be_done(show):
+def test_explorer_opens_with_data_left_and_task_can_be_completed(show):
     page = show(noise.noise_explorer("en"), width=375)
     element, task = page.locator("noise-explorer"), page.locator("noise-explorer .task")
-    said = element.locator(".said")
-    assert "After 50 of 50 steps, 60\u00a0%" in said.inner_text()
-    assert "another distribution" in said.inner_text() and task.inner_text().startswith("Task")
+    text = element.locator(".said")
+    assert "After 50 of 50 steps, 60\u00a0%" in text.inner_text()
+    assert "another distribution" in text.inner_text() and task.inner_text().startswith("Task")
     element.locator("input[data-key=last]").first.focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    assert task.inner_text().startswith("✓ Done") and "close to" in said.inner_text()
+    assert task.inner_text().startswith("✓ Done") and "close to" in text.inner_text()
     element.get_by_role("slider").fill("5")
-    assert "not ended yet" in said.inner_text() and task.inner_text().startswith("Task")
+    assert "not ended yet" in text.inner_text() and task.inner_text().startswith("Task")

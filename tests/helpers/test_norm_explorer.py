@@ -17,7 +17,7 @@ NUMBER = st.floats(-20, 20, width=16)
 
 @given(st.lists(NUMBER, min_size=2, max_size=20))
 @settings(deadline=None, max_examples=50)
-def test_training_takes_the_statistics_of_the_batch(batch):
+def test_training_mode_uses_batch_statistics(batch):
     found = norm.in_training(torch.tensor(batch))
     mean = sum(batch) / len(batch)
     var = sum((x - mean) ** 2 for x in batch) / len(batch)
@@ -27,7 +27,7 @@ def test_training_takes_the_statistics_of_the_batch(batch):
 
 @given(st.integers(0, 30), st.integers(2, 9), NUMBER)
 @settings(deadline=None, max_examples=50)
-def test_evaluation_takes_the_running_statistics(steps, n, x):
+def test_evaluation_mode_uses_running_statistics(steps, n, x):
     batches = torch.randn(steps, n) * 3 + 4
     found = norm.in_evaluation(batches, x)
     mean, var = 0.0, 1.0
@@ -38,7 +38,7 @@ def test_evaluation_takes_the_running_statistics(steps, n, x):
     assert found["out"] == pytest.approx((x - mean) / math.sqrt(var + 1e-5), rel=1e-3, abs=1e-3)
 
 
-def test_data_is_of_one_sample_in_batches_of_each_size():
+def test_data_contains_one_sample_in_batches_of_each_size():
     data = json.loads(norm.norm_explorer().data)
     assert data["all"] == (norm.SAMPLE - norm.MEAN) / norm.STD == 0.5
     for n, row in zip(norm.SIZES, data["rows"], strict=True):
@@ -72,17 +72,17 @@ def test_the_page_shows_each_output(show):
                 assert names == [
                     f"batch {j}: {out:g}".replace("-", "−") for j, out in enumerate(outs, 1)
                 ]
-                said = element.locator(".said").inner_text()
+                text = element.locator(".said").inner_text()
                 low, high = (f"{v:g}".replace("-", "−") for v in (min(outs), max(outs)))
                 if mode == "train":
-                    assert said.endswith(f"between {low} and {high}.")
+                    assert text.endswith(f"between {low} and {high}.")
                 else:
-                    assert f"output is {low} in every batch" in said
-                    assert f"After {norm.STEPS[k]} step{'s' * (norm.STEPS[k] != 1)} the" in said
+                    assert f"output is {low} in every batch" in text
+                    assert f"After {norm.STEPS[k]} step{'s' * (norm.STEPS[k] != 1)} the" in text
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_it_opens_with_a_scattered_output_and_the_task_needs_evaluation(show):
+def test_explorer_opens_in_train_mode_and_task_requires_eval_mode(show):
     page = show(norm.norm_explorer("zh"), width=375)
     element, task = page.locator("norm-explorer"), page.locator("norm-explorer .task")
     assert "在 −0.4 到 1.29 之间" in element.locator(".said").inner_text()

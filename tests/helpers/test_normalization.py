@@ -22,7 +22,7 @@ NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 # ---------------------------------------------------------------- moving
 
 
-def test_moving_names_the_buffers_that_change_and_leaves_the_model_alone():
+def test_moving_returns_changed_buffers_and_preserves_the_model():
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     x = torch.randn(4, 2)
     before = {name: b.clone() for name, b in model.named_buffers()}
@@ -31,14 +31,14 @@ def test_moving_names_the_buffers_that_change_and_leaves_the_model_alone():
     assert model.training and normalization.moving(model.eval(), x) == []
 
 
-def test_moving_with_momentum_zero_without_statistics_and_without_buffers():
+def test_moving_handles_zero_momentum_and_missing_buffers():
     x = torch.randn(4, 3)
     assert normalization.moving(nn.BatchNorm1d(3, momentum=0.0), x) == ["num_batches_tracked"]
     assert normalization.moving(nn.BatchNorm1d(3, track_running_stats=False), x) == []
     assert normalization.moving(nn.Linear(3, 1), x) == []
 
 
-def test_moving_runs_a_model_that_keeps_its_output_and_sees_buffers_that_are_replaced():
+def test_moving_reports_replaced_buffers_of_an_uncopyable_model():
     class Keeps(nn.Linear):
         def __init__(self):
             super().__init__(3, 3)
@@ -57,7 +57,7 @@ def test_moving_runs_a_model_that_keeps_its_output_and_sees_buffers_that_are_rep
     assert model.mean is kept and torch.equal(kept, x.mean(0))
 
 
-def test_moving_takes_a_nan_that_stays_for_unchanged():
+def test_moving_treats_equal_nans_as_unchanged():
     bn = nn.BatchNorm1d(3)
     bn(torch.full((4, 3), float("nan")))
     assert normalization.moving(bn, torch.randn(4, 3)) == ["num_batches_tracked"]
@@ -68,13 +68,13 @@ def test_moving_takes_a_nan_that_stays_for_unchanged():
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(2, 200))
-def test_the_statistics_scatter_as_theory_says(size):
+def test_statistics_noise_matches_theory(size):
     noise = demos.statistics_noise(size, trials=3000)
     assert noise["mean"] == pytest.approx(1 / math.sqrt(size), rel=0.08)
     assert noise["variance"] == pytest.approx(math.sqrt(2 / (size - 1)), rel=0.15)
 
 
-def test_only_batchnorm_in_training_mode_listens_to_the_neighbours():
+def test_only_batchnorm_in_training_mode_depends_on_the_batch():
     for layer in (nn.LayerNorm(16), nn.GroupNorm(4, 16), nn.BatchNorm1d(16).eval()):
         assert demos.neighbour_noise(layer, 4, trials=20) < 1e-6
     bn = nn.BatchNorm1d(16)
@@ -82,7 +82,7 @@ def test_only_batchnorm_in_training_mode_listens_to_the_neighbours():
     assert by_size == sorted(by_size, reverse=True) and by_size[2] > 0.1
 
 
-def test_the_noise_of_one_sample_is_its_standard_deviation_over_batches():
+def test_neighbour_noise_equals_the_standard_deviation():
     class Sum(nn.Module):
         def forward(self, x):
             return x + x.sum(0)  # of one standard normal neighbour and the sample itself
@@ -91,7 +91,7 @@ def test_the_noise_of_one_sample_is_its_standard_deviation_over_batches():
 
 
 @pytest.mark.parametrize("size", [1, 0, -3])
-def test_a_batch_needs_two(size):
+def test_batch_of_fewer_than_two_raises(size):
     for function in (
         demos.statistics_noise,
         lambda size: demos.neighbour_noise(nn.BatchNorm1d(16), size),
@@ -105,7 +105,7 @@ def test_a_batch_needs_two(size):
 
 @settings(deadline=None, max_examples=15)
 @given(st.floats(0.001, 1))
-def test_the_factor_per_layer_is_sigma_times_sqrt_half_fan_in(std):
+def test_per_layer_factor_equals_std_times_sqrt_half_fan_in(std):
     sizes = demos.signal(lambda w: nn.init.normal_(w, std=std), depth=8, width=128)
     factor = std * math.sqrt(128 / 2)
     assert demos.per_layer(sizes["forward"]) == pytest.approx(factor, rel=0.08)
@@ -113,7 +113,7 @@ def test_the_factor_per_layer_is_sigma_times_sqrt_half_fan_in(std):
     assert backwards == pytest.approx(factor, rel=0.08)
 
 
-def test_signal_is_reproducible_and_leaves_the_random_state_alone():
+def test_signal_is_reproducible_and_keeps_the_random_state():
     torch.manual_seed(7)
     state = torch.get_rng_state()
     first = demos.signal(None, depth=3, width=8)
@@ -132,12 +132,12 @@ def test_identity_weights_halve_the_power_once():
 
 
 @pytest.mark.parametrize("size", [{"depth": 0}, {"width": 0}])
-def test_a_network_needs_a_layer(size):
+def test_signal_rejects_depth_or_width_below_1(size):
     with pytest.raises(ValueError, match="must be at least 1"):
         demos.signal(None, **size)
 
 
-def test_per_layer():
+def test_per_layer_returns_the_geometric_mean_factor():
     assert demos.per_layer([8.0, 4.0, 2.0, 1.0]) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="at least two sizes, got 1"):
         demos.per_layer([1.0])
@@ -146,7 +146,7 @@ def test_per_layer():
 # ---------------------------------------------------------------- figures
 
 
-def test_the_figures_show_what_the_functions_return():
+def test_figures_match_the_functions():
     noise = demos.draw_batch_noise()
     lines = {line.get_label(): line for axis in noise.axes for line in axis.lines}
     assert set(lines) == {"batch mean", "batch variance", "BatchNorm1d", "LayerNorm"}
@@ -261,7 +261,7 @@ def and_seeded(model, batches):
         (first_level_only, "5.1.running_mean is not the average"),
     ],
 )
-def test_recompute(answer, says):
+def test_check_recompute_returns_the_expected_verdict(answer, says):
     expect(exercises.check_recompute(answer), says)
 
 
@@ -322,7 +322,7 @@ def unbiased(means, variances, counts):
         (lambda m, v, c: None, "return two tensors"),
     ],
 )
-def test_merge(answer, says):
+def test_check_merge_returns_the_expected_verdict(answer, says):
     expect(exercises.check_merge(answer), says)
 
 
@@ -419,7 +419,7 @@ def frozen(model):
         (lambda m: None, "layer 0, Conv2d: std is 0.4 times"),
     ],
 )
-def test_init(answer, says):
+def test_check_init_returns_the_expected_verdict(answer, says):
     expect(exercises.check_init(answer), says)
 
 
@@ -427,7 +427,7 @@ def test_init(answer, says):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_a_starved_group_raises_for_a_batch_of_one_alone(training):
+def test_single_value_groupnorm_raises_only_for_batch_size_one(training):
     norm = nn.GroupNorm(8, 8).train(training)
     assert norm(torch.randn(2, 8, 1, 1)).abs().max() < 1e-3
     with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
@@ -435,7 +435,7 @@ def test_a_starved_group_raises_for_a_batch_of_one_alone(training):
 
 
 @pytest.mark.parametrize("stepped", [True, False])
-def test_training_recovers_from_a_nan_if_no_step_was_taken(stepped):
+def test_training_recovers_from_nan_only_without_a_step(stepped):
     net = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     bad = torch.randn(8, 2)
@@ -448,14 +448,14 @@ def test_training_recovers_from_a_nan_if_no_step_was_taken(stepped):
 
 
 @pytest.mark.parametrize("momentum", [0.1, 1.0, None])
-def test_no_number_of_good_batches_removes_a_nan(momentum):
+def test_batchnorm_running_statistics_keep_nan(momentum):
     norm = nn.BatchNorm1d(1, momentum=momentum)
     for batch in (torch.tensor([[math.nan], [1.0]]), *torch.randn(5, 4, 1)):
         norm(batch)
     assert norm.running_mean.isnan() and norm.running_var.isnan()
 
 
-def test_in_a_group_syncbatchnorm_refuses_the_cpu_in_training_alone():
+def test_syncbatchnorm_raises_on_cpu_only_in_training():
     norm, x = nn.SyncBatchNorm(3), torch.randn(8, 3)
     with distributed.alone():
         assert norm.eval()(x).shape == x.shape
@@ -463,7 +463,7 @@ def test_in_a_group_syncbatchnorm_refuses_the_cpu_in_training_alone():
             norm.train()(x)
 
 
-def test_converting_leaves_hooks_behind():
+def test_convert_sync_batchnorm_drops_hooks():
     net, ran = nn.Sequential(nn.BatchNorm1d(2)), []
     net[0].register_forward_hook(lambda *_: ran.append(1))
     nn.SyncBatchNorm.convert_sync_batchnorm(net)(torch.randn(4, 2))
@@ -471,14 +471,14 @@ def test_converting_leaves_hooks_behind():
 
 
 @pytest.mark.parametrize(("stride", "groups"), [(1, 1), (2, 1), (1, 2), (2, 2)])
-def test_a_transposed_convolution_gets_fewer_inputs_by_its_stride_and_groups(stride, groups):
+def test_transposed_convolution_fan_in_shrinks_by_stride_and_groups(stride, groups):
     layer = nn.ConvTranspose2d(64, 64, 4, stride, groups=groups, bias=False)
     nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
     power = layer(torch.randn(4, 64, 20, 20).relu())[..., 8:-8, 8:-8].square().mean().item()
     assert abs(power * stride**2 * groups - 1) < 0.25
 
 
-def test_the_weights_of_one_group_are_per_channel():
+def test_groupnorm_weights_are_per_channel():
     assert nn.GroupNorm(1, 8).weight.shape == (8,)
     assert nn.LayerNorm([8, 5, 5]).weight.shape == (8, 5, 5)
 
@@ -490,7 +490,7 @@ def test_moving_keeps_the_random_state():
 
 
 @pytest.mark.parametrize("how", ["filled", "added", "emptied", "deleted"])
-def test_moving_of_buffers_that_come_and_go(how):
+def test_moving_reports_added_and_removed_buffers(how):
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -518,7 +518,7 @@ def test_moving_of_buffers_that_come_and_go(how):
 
 
 @pytest.mark.parametrize("kind", [dict, tuple])
-def test_moving_takes_any_batch(kind):
+def test_moving_accepts_dict_and_tuple_batches(kind):
     class Net(nn.Module):
         def __init__(self):
             super().__init__()

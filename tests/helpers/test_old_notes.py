@@ -11,13 +11,13 @@ from torch import nn
 from helpers.timing import time_ratio
 
 
-def test_saving_only_the_parameters_is_no_gain_worth_having():
+def test_saving_a_state_dict_is_not_much_faster():
     net = nn.Sequential(*[nn.Linear(500, 500) for _ in range(4)])
     whole, state = (lambda v=v: torch.save(v, io.BytesIO()) for v in (net, net.state_dict()))
     assert time_ratio(whole, state, rounds=9) < 5
 
 
-def test_legacy_classes_with_a_type_in_their_name_ignore_the_default():
+def test_typed_legacy_tensor_classes_ignore_the_default_dtype():
     torch.set_default_dtype(torch.float64)
     try:
         assert torch.Tensor([1]).dtype == torch.float64
@@ -27,6 +27,6 @@ def test_legacy_classes_with_a_type_in_their_name_ignore_the_default():
 
 
 @pytest.mark.parametrize(("n", "k"), [(15, 8), (16, 8), (30, 7), (30, 3)])
-def test_the_end_of_a_clip_is_drawn_only_if_the_parts_fit(n, k):
+def test_last_frame_is_drawn_only_if_segments_divide_the_clip(n, k):
     drawn = torch.randint(n // k, (3000, k)) + n // k * torch.arange(k)
     assert (drawn.max() == n - 1) == (n % k == 0)

@@ -45,7 +45,7 @@ def clock(monkeypatch):
 
 
 @pytest.mark.parametrize(("load", "work"), [(3.0, 1.0), (1.0, 3.0), (0.0, 2.0), (2.0, 0.0)])
-def test_shares_are_those_of_the_clock(clock, load, work):
+def test_shares_match_the_clock(clock, load, work):
     def batches():
         for i in range(6):
             clock(100.0 if i == 0 else load)  # the first starts workers
@@ -62,7 +62,7 @@ def test_shares_are_those_of_the_clock(clock, load, work):
     assert found == {"data": load / (load + work), "step": work / (load + work)}
 
 
-def test_shares_stops_in_time_and_takes_any_batch(clock):
+def test_shares_stops_after_the_given_batches(clock):
     asked = []
 
     def endless():
@@ -79,29 +79,29 @@ def test_shares_stops_in_time_and_takes_any_batch(clock):
 
 
 @pytest.mark.parametrize("loader", [[], [1], iter([2])])
-def test_shares_needs_two_batches(loader):
+def test_shares_requires_two_batches(loader):
     with pytest.raises(ValueError, match="at least two batches"):
         performance.shares(loader, lambda _: None)
 
 
-def test_shares_needs_a_number_of_batches():
+def test_shares_rejects_zero_batches():
     with pytest.raises(ValueError, match="batches must be at least 1, got 0"):
         performance.shares([1, 2], lambda _: None, batches=0)
 
 
 @pytest.mark.parametrize("batches", ["9", 2.5, None, True])
-def test_shares_wants_a_whole_number(batches):
+def test_shares_requires_an_integer(batches):
     with pytest.raises(TypeError, match="batches must be an integer, got"):
         performance.shares([1, 2], lambda _: None, batches=batches)
 
 
 @pytest.mark.parametrize("loader", [None, 5, print])
-def test_shares_needs_an_iterable(loader):
+def test_shares_requires_an_iterable(loader):
     with pytest.raises(TypeError, match="loader must be an iterable of batches, got"):
         performance.shares(loader, lambda _: None)
 
 
-def test_shares_accepts_integers_of_numpy_and_sequences():
+def test_shares_accepts_numpy_integers_and_sequences():
     class Sequence:
         def __getitem__(self, i):
             if i > 4:
@@ -113,7 +113,7 @@ def test_shares_accepts_integers_of_numpy_and_sequences():
     assert seen == [0, 1, 2]
 
 
-def test_what_cannot_be_called_is_named():
+def test_helpers_reject_non_callables():
     with pytest.raises(TypeError, match="step must be something to call, got NoneType"):
         performance.shares([1, 2], None)
     for helper in (performance.operators, performance.waits, performance.recompiles):
@@ -121,7 +121,7 @@ def test_what_cannot_be_called_is_named():
             helper(torch.ones(1))
 
 
-def test_shares_of_a_slow_loader():
+def test_shares_reports_a_slow_loader():
     found = performance.shares(demos.Photos(0.01, 8), nn.Linear(4, 2))
     assert found["data"] > 0.5 and math.isclose(sum(found.values()), 1)
 
@@ -131,7 +131,7 @@ def test_shares_of_a_slow_loader():
 
 @given(st.integers(0, 20))
 @settings(deadline=None)
-def test_operators_are_counted(n):
+def test_operators_counts_calls(n):
     x = torch.ones(3)
 
     def run():
@@ -141,7 +141,7 @@ def test_operators_are_counted(n):
     assert performance.operators(run) == Counter({"aten.add": n} if n else {})
 
 
-def test_operators_of_a_backward_pass_and_without_profiler_ranges():
+def test_operators_includes_backward_and_excludes_profiler_ranges():
     w = nn.Parameter(torch.ones(3))
 
     def run():
@@ -153,7 +153,7 @@ def test_operators_of_a_backward_pass_and_without_profiler_ranges():
     assert all(name.startswith("aten.") for name in found)
 
 
-def test_operators_that_take_functions():
+def test_operators_and_waits_count_higher_order_operators():
     x = torch.ones(3)
     branch = lambda: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))  # noqa: E731
     found = performance.operators(branch)
@@ -161,7 +161,7 @@ def test_operators_that_take_functions():
     assert [wait.call for wait in performance.waits(branch)] == ["cond"]
 
 
-def test_a_compiled_function_is_counted_as_if_it_were_not():
+def test_operators_counts_compiled_functions_as_eager():
     graphs = performance.Counting()
     compiled = torch.compile(lambda x: x.sin() + 1, backend=graphs)
     compiled(torch.ones(2))
@@ -171,7 +171,7 @@ def test_a_compiled_function_is_counted_as_if_it_were_not():
 
 
 @pytest.mark.parametrize("helper", [performance.operators, performance.waits])
-def test_what_is_compiled_as_a_whole_runs_uncompiled(helper):
+def test_fullgraph_functions_run_uncompiled_when_counted(helper):
     graphs = performance.Counting()
     compiled = torch.compile(lambda x: x.sin(), backend=graphs, fullgraph=True)
     result = []
@@ -185,7 +185,7 @@ def test_what_is_compiled_as_a_whole_runs_uncompiled(helper):
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 @pytest.mark.parametrize("helper", [performance.operators, performance.waits])
 @pytest.mark.parametrize("masked", [True, False])
-def test_flex_attention_is_one_operator_that_waits_for_nothing(helper, masked):
+def test_flex_attention_counts_as_one_operator_without_waits(helper, masked):
     q, k, v = torch.randn(3, 1, 2, 16, 8)
     bias = torch.randn(2)
     mask = None
@@ -201,7 +201,7 @@ def test_flex_attention_is_one_operator_that_waits_for_nothing(helper, masked):
     assert found == [] if helper is performance.waits else found["flex_attention"] == 1
 
 
-def test_flex_attention_is_found_where_nothing_was_compiled_yet():
+def test_flex_attention_is_counted_before_any_compilation():
     code = """
 import warnings; warnings.simplefilter("ignore")
 import torch
@@ -223,7 +223,7 @@ def step_of(kind, parameters, **options):
     return performance.operators(optimizer.step)
 
 
-def test_a_plain_step_of_adamw_runs_about_ten_operators_for_each_parameter():
+def test_adamw_for_loop_runs_about_ten_operators_per_parameter():
     plain = step_of(torch.optim.AdamW, 20, foreach=False)
     assert 9 <= sum(plain.values()) / 20 <= 12
 
@@ -252,7 +252,7 @@ def test_fused_runs_once_for_each_group_and_dtype(kind, each):
     assert operators(new(9) + new(2, torch.bfloat16)) == 2 * each
 
 
-def test_only_four_optimizers_have_fused():
+def test_only_four_optimizers_accept_fused():
     every = [v for v in vars(torch.optim).values() if isinstance(v, type)]
     fused = {
         kind.__name__
@@ -357,19 +357,19 @@ def grown():
 
 
 @pytest.mark.parametrize("name", FREE)
-def test_what_does_not_wait(name):
+def test_waits_returns_nothing_for_asynchronous_calls(name):
     assert performance.waits(FREE[name]) == []
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 @pytest.mark.parametrize("name", WAITING)
-def test_what_waits(name):
+def test_waits_reports_synchronizing_calls(name):
     run, call = WAITING[name]
     (found,) = performance.waits(run)
     assert found.call == call and ("lambda" in found.line or found.line == "x[index] = value")
 
 
-def test_lines_are_those_of_the_reader_and_waits_come_in_order():
+def test_waits_returns_user_lines_in_order():
     def run():
         loss = X.sum()
         if loss > 0:
@@ -381,7 +381,7 @@ def test_lines_are_those_of_the_reader_and_waits_come_in_order():
     assert performance.waits(lambda: None) == []
 
 
-def test_a_wait_in_a_backward_pass_is_seen():
+def test_waits_reports_calls_in_the_backward_pass():
     class Peeks(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -397,18 +397,18 @@ def test_a_wait_in_a_backward_pass_is_seen():
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam])
-def test_optimizers_that_count_on_the_cpu_are_left_out(kind):
+def test_waits_ignores_optimizer_step_counts_on_the_cpu(kind):
     optimizer = kind([grown()])
     assert performance.waits(optimizer.step) == []
 
 
-def test_a_scheduler_that_reads_the_loss_waits():
+def test_waits_reports_reduce_lr_on_plateau():
     scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD([grown()]))
     (found,) = performance.waits(lambda: scheduler.step(X.sum()))
     assert found.call == "__float__" and "scheduler.step(X.sum())" in found.line
 
 
-def test_the_line_of_a_prompt_is_found():
+def test_waits_returns_the_line_of_an_ipython_prompt():
     name = "<ipython-input-1-abc>"
     linecache.cache[name] = (9, None, ["Y.item()\n"], name)
     code = compile("Y.item()", name, "exec")
@@ -416,7 +416,7 @@ def test_the_line_of_a_prompt_is_found():
     assert found.line == "Y.item()"
 
 
-def test_lbfgs_waits():
+def test_waits_reports_lbfgs():
     p = nn.Parameter(torch.ones(2))
     optimizer = torch.optim.LBFGS([p], max_iter=2)
 
@@ -429,7 +429,7 @@ def test_lbfgs_waits():
     assert performance.waits(lambda: optimizer.step(closure))
 
 
-def test_what_raises_leaves_no_mode_behind():
+def test_waits_and_operators_restore_modes_after_an_error():
     with pytest.raises(ZeroDivisionError):
         performance.waits(lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -437,7 +437,7 @@ def test_what_raises_leaves_no_mode_behind():
     assert performance.operators(lambda: X + X) == {"aten.add": 1}
 
 
-def test_copies_from_a_device_to_the_cpu():
+def test_waits_reports_copies_from_gpu_to_cpu():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
@@ -456,7 +456,7 @@ def test_copies_from_a_device_to_the_cpu():
 # ---------------------------------------------------------------- compilations
 
 
-def test_counting_and_reasons():
+def test_counting_backend_and_recompiles_report_compilations():
     graphs = performance.Counting()
     compiled = torch.compile(lambda x, s: x * len(s), backend=graphs, dynamic=False)
     assert len(graphs) == 0
@@ -469,7 +469,7 @@ def test_counting_and_reasons():
     assert all(isinstance(graph, torch.fx.GraphModule) for graph in graphs.graphs)
 
 
-def test_counting_takes_what_torch_compile_hands_on_and_reasons_take_keywords():
+def test_counting_accepts_compile_options_and_recompiles_keywords():
     for options in ({"mode": "reduce-overhead"}, {"options": {"a": 1}}):
         graphs = performance.Counting()
         compiled = torch.compile(lambda x, n=1: x + n, backend=graphs, **options)
@@ -479,7 +479,7 @@ def test_counting_takes_what_torch_compile_hands_on_and_reasons_take_keywords():
     assert performance.recompiles(lambda x: x, torch.ones(1)) is None
 
 
-def test_an_item_alone_can_be_traced_as_an_unknown_number():
+def test_capture_scalar_outputs_traces_item_without_a_graph_break():
     def scaled(x):
         return x * x.sum().item()
 
@@ -495,18 +495,18 @@ def test_an_item_alone_can_be_traced_as_an_unknown_number():
                 assert len(graphs) == 1
 
 
-def test_the_table_is_sorted_by_the_names_of_the_chapter():
+def test_profiler_table_accepts_the_sort_keys_of_the_chapter():
     with profile(activities=[ProfilerActivity.CPU]) as prof:
         torch.ones(3) + 1
     for name in ("self_cpu_time_total", "self_device_time_total"):
         assert "aten::add" in prof.key_averages().table(sort_by=name, row_limit=10)
 
 
-def test_compare_makes_one_table(capsys):
+def test_compare_prints_one_table(capsys):
     timers = [Timer("x + 1", globals={"x": X}, label="add", description=d) for d in "ab"]
     Compare([timer.timeit(2) for timer in timers]).print()
-    said = capsys.readouterr().out
-    assert said.count(" add ") == 1 and " a " in said and " b " in said
+    text = capsys.readouterr().out
+    assert text.count(" add ") == 1 and " a " in text and " b " in text
 
 
 def sizes_compiled(sizes, **options):
@@ -519,12 +519,12 @@ def sizes_compiled(sizes, **options):
     return numbers
 
 
-def test_sizes_0_and_1_compile_on_their_own():
+def test_sizes_0_and_1_are_compiled_separately():
     assert sizes_compiled((64, 29, 1, 0, 2), dynamic=True) == [1, 1, 2, 3, 3]
     assert sizes_compiled((64, 29, 50, 1)) == [1, 2, 2, 3]
 
 
-def test_eval_compiles_again_only_where_something_asks_for_the_mode():
+def test_eval_recompiles_only_modules_that_depend_on_the_mode():
     for layer, expected in ((nn.ReLU(), 1), (nn.Dropout(), 2)):
         torch.compiler.reset()
         graphs = performance.Counting()
@@ -543,7 +543,7 @@ class Numbered(nn.Module):
         return x * self.n
 
 
-def test_after_the_limit_what_fits_still_runs_compiled(caplog):
+def test_existing_graphs_still_run_after_the_recompile_limit(caplog):
     ran = []
 
     def backend(graph, inputs):
@@ -567,7 +567,7 @@ def test_after_the_limit_what_fits_still_runs_compiled(caplog):
     ("limit", "compilations"),
     [(8, {"strings": 8, "lengths": 2}), (16, {"strings": 12, "lengths": 2})],
 )
-def test_a_larger_limit_helps_where_the_cases_are_few(limit, compilations):
+def test_larger_recompile_limit_compiles_each_constant(limit, compilations):
     """Strings are constants of a graph each; of lengths the second makes a graph for all."""
     cases = {
         "strings": (lambda x, kind: x * len(kind), [(torch.ones(2), k) for k in "abcdefghijkl"]),
@@ -586,7 +586,7 @@ def test_a_larger_limit_helps_where_the_cases_are_few(limit, compilations):
 
 
 @pytest.mark.parametrize("options", [{"fullgraph": True}, {}])
-def test_the_limit_can_be_an_error(options):
+def test_recompile_limit_raises_if_configured(options):
     model = Numbered()
     torch.compiler.reset()
     compiled = torch.compile(model, backend="eager", **options)
@@ -607,7 +607,7 @@ def test_the_limit_can_be_an_error(options):
         (lambda x: np.sin(x.numpy()), False),
     ],
 )
-def test_what_breaks_the_graph(call, breaks):
+def test_graph_breaks_at_the_expected_calls(call, breaks):
     def function(x):
         y = x + 1
         call(x)
@@ -618,7 +618,7 @@ def test_what_breaks_the_graph(call, breaks):
     assert bool(found) == breaks
 
 
-def test_blocks_share_a_graph_where_their_inputs_are_alike():
+def test_blocks_with_similar_inputs_share_a_graph():
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
@@ -637,7 +637,7 @@ def test_blocks_share_a_graph_where_their_inputs_are_alike():
         assert len(graphs) == expected
 
 
-def test_a_break_in_a_loop_leaves_the_function_uncompiled():
+def test_graph_break_in_a_loop_skips_the_function():
     def block(x):
         return x.relu() + 1
 
@@ -659,7 +659,7 @@ def test_a_break_in_a_loop_leaves_the_function_uncompiled():
         assert torch.equal(compiled(x, layer), halved(x, layer)) and len(graphs) == expected
 
 
-def test_a_size_that_the_code_fixes_cannot_be_marked():
+def test_mark_dynamic_of_a_specialized_size_raises():
     def add(x):
         return x + torch.zeros(64, 4)
 
@@ -675,7 +675,7 @@ def test_a_size_that_the_code_fixes_cannot_be_marked():
     assert len(graphs) == 1
 
 
-def test_an_error_of_the_function_is_its_own():
+def test_recompiles_propagates_errors_of_the_function():
     root = torch.compile(lambda x: torch.linalg.cholesky(x), backend="eager")
     assert performance.recompiles(root, torch.eye(2)) == "nothing is compiled yet"
     root(torch.eye(2))
@@ -683,7 +683,7 @@ def test_an_error_of_the_function_is_its_own():
         performance.recompiles(root, -torch.eye(2))
 
 
-def test_numbers_in_arguments_become_dynamic_and_integers_in_attributes_do_not():
+def test_integer_arguments_become_dynamic_unlike_attributes():
     class Scaled(nn.Module):
         by = 0
 
@@ -709,22 +709,22 @@ def test_numbers_in_arguments_become_dynamic_and_integers_in_attributes_do_not()
 @given(
     st.integers(1, 5), st.integers(0, 9), st.integers(1, 5), st.integers(1, 9), st.integers(0, 4)
 )
-def test_queue_keeps_the_rules_of_a_queue(steps, python, launches, work, gap):
+def test_queue_satisfies_the_queue_rules(steps, python, launches, work, gap):
     free = demos.queue(steps, python, launches, work, gap)
     waits = demos.queue(steps, python, launches, work, gap, wait=True)
     assert len(free.launches) == len(waits.launches) == steps * launches
     assert free.free <= waits.free and demos.busy(free) >= demos.busy(waits)
-    for (_, _, end), (made, begin, _) in zip(free.launches, free.launches[1:], strict=False):
-        assert begin == max(end, made)
+    for (_, _, end), (result, begin, _) in zip(free.launches, free.launches[1:], strict=False):
+        assert begin == max(end, result)
     assert 0 < demos.busy(free) <= 1
 
 
-def test_busy_needs_a_launch():
+def test_busy_requires_a_launch():
     with pytest.raises(ValueError, match="at least one launch"):
         demos.busy(demos.queue(steps=0))
 
 
-def test_the_cases_have_the_same_work():
+def test_all_cases_have_the_same_work():
     done = {
         name: sum(end - begin for _, begin, end in demos.queue(**options).launches)
         for name, options in demos.CASES.items()
@@ -733,7 +733,7 @@ def test_the_cases_have_the_same_work():
     assert demos.draw_queue().labels()[0] == "slow loading"
 
 
-def test_photos_and_threads():
+def test_photos_and_threads_return_the_expected_batches():
     begin = time.perf_counter()
     assert [x.shape for x in demos.Photos(0.01, 3)] == [(8, 4)] * 3
     assert time.perf_counter() - begin > 0.02
@@ -847,7 +847,7 @@ def shares_only(*arguments):
         (lambda loader, step, clock, wait: [(step(b), step(b)) for b in loader], "once for each"),
     ],
 )
-def test_split_time_is_checked(answer, says):
+def test_check_split_time_returns_the_expected_verdict(answer, says):
     for _ in range(5):
         result = exercises.check_split_time(answer)
         if answer in (exchanged, late) and not result.passed:
@@ -917,7 +917,7 @@ def nearest_over_centres(points, centres):
         (lambda p, c: nearest(p.float(), c.float()) if len(p) else 1 / 0, "ZeroDivisionError"),
     ],
 )
-def test_nearest_is_checked(answer, says):
+def test_check_nearest_returns_the_expected_verdict(answer, says):
     for _ in range(3):
         expect(exercises.check_nearest(answer), says)
 
@@ -984,12 +984,12 @@ def by_nanmean(losses, limit):
          "synchronizes with the GPU: __bool__"),
     ],
 )  # fmt: skip
-def test_mean_below_is_checked(answer, says):
+def test_check_mean_below_returns_the_expected_verdict(answer, says):
     for _ in range(3):
         expect(exercises.check_mean_below(answer), says)
 
 
-def test_mean_by_nanmean():
+def test_check_mean_below_rejects_nanmean():
     """Right numbers, but `nan_to_num` cuts the gradient where the mean is -inf."""
     expect(exercises.check_mean_below(by_nanmean), "the gradient is wrong")
 
@@ -997,7 +997,7 @@ def test_mean_by_nanmean():
 @pytest.mark.parametrize(
     "name", ["svd", "svdvals", "eigh", "eig", "eigvals", "matrix_rank", "pinv", "inv", "cholesky"]
 )
-def test_linear_algebra_that_checks_for_errors_is_listed(name):
+def test_waits_reports_linalg_functions_that_check_errors(name):
     function, x = getattr(torch.linalg, name), torch.eye(3)
     (wait,) = performance.waits(lambda: function(x))
     assert wait.call.startswith("linalg_")

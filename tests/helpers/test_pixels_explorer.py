@@ -49,12 +49,12 @@ def by_hand(setting) -> np.ndarray:
     return x
 
 
-def test_the_model_names_all_by_their_mean_colour():
+def test_model_classifies_all_images_by_mean_colour():
     """Its weights, applied to the mean colours in float64, give the same answers."""
     model, mean, std, pictures, label, names = trained()
     assert len(label) == DATA["all"] == 189 and names == tuple(NAMES["en"])
-    said = answered(prepared(*RIGHT)).argmax(1)
-    assert torch.equal(said, label)
+    text = answered(prepared(*RIGHT)).argmax(1)
+    assert torch.equal(text, label)
     x = (pictures.double() / 255 - torch.tensor(mean)) / torch.tensor(std)
     weight, bias = (
         p.detach().double().flatten(1) for p in (model[0].weight, model[0].bias[:, None])
@@ -64,7 +64,7 @@ def test_the_model_names_all_by_their_mean_colour():
 
 
 @pytest.mark.parametrize("setting", GRID)
-def test_each_row_is_what_torch_says(setting):
+def test_each_row_matches_torch(setting):
     row = DATA["rows"][GRID.index(setting)]
     if fails(setting):
         with pytest.raises((RuntimeError, TypeError)) as caught:
@@ -72,7 +72,7 @@ def test_each_row_is_what_torch_says(setting):
         text = f"{caught.type.__name__}: {caught.value}"
         assert DATA["errors"][row] == text.replace("input[189, ", "input[4, ")
         return
-    low, high, right, said, percents = row
+    low, high, right, output, percents = row
     x = prepared(*setting)
     np.testing.assert_allclose(x[shown()].numpy(), by_hand(setting), rtol=1e-4, atol=1e-5)
     assert x.dtype == torch.float32
@@ -82,13 +82,13 @@ def test_each_row_is_what_torch_says(setting):
     chances = answered(x)
     best, second = chances.topk(2).values.unbind(1)
     assert right == (chances.argmax(1) == trained().label).sum()
-    assert said == chances[shown()].argmax(1).tolist()
+    assert output == chances[shown()].argmax(1).tolist()
     assert percents == pytest.approx((100 * best[shown()]).tolist(), abs=0.51)
     assert (best - second).min() > 1e-4  # rounding elsewhere would name the same
     assert ((100 * best[shown()]) % 1 - 0.5).abs().min() > 1e-3
 
 
-def test_what_the_chapter_and_the_fallback_say():
+def test_claims_of_chapter_and_fallback_hold():
     rows = {s: r for s, r in zip(GRID, DATA["rows"], strict=True) if isinstance(r, list)}
     assert [s for s, row in rows.items() if row[2] == 189] == [RIGHT]
     assert [s for s, row in rows.items() if row[3] == [0, 1, 2, 3]] == [RIGHT]
@@ -119,7 +119,7 @@ def set_all(element, setting) -> None:
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_setting_shows_what_goes_in_and_what_comes_out(show, cover, lang):
+def test_page_shows_input_and_output_of_each_setting(show, cover, lang):
     page = show(pixels_explorer(), lang=lang, width=375)
     element = page.locator("pixels-explorer")
     std, mean = (np.reshape(v, (3, 1, 1)) for v in (trained().std, trained().mean))
@@ -141,17 +141,17 @@ def test_each_setting_shows_what_goes_in_and_what_comes_out(show, cover, lang):
         given = by_hand(setting) * std + mean
         want = np.clip(255 * given, 0, 255).transpose(0, 2, 3, 1)
         np.testing.assert_allclose(np.stack(images), want, atol=0.51)
-        low, high, right, said, percents = row
+        low, high, right, text, percents = row
         ends = [float(n) for n in now["facts"].replace("−", "-").split("·")[2].split("…")]
         assert ends == pytest.approx([low, high], abs=0.001)
-        assert now["answers"] == [NAMES[lang][c] for c in said]
-        assert now["looks"] == ["good" if c == i else "bad" for i, c in enumerate(said)]
+        assert now["answers"] == [NAMES[lang][c] for c in text]
+        assert now["looks"] == ["good" if c == i else "bad" for i, c in enumerate(text)]
         numbers = [int(n) for n in re.findall(r"\d+", now["said"])]
         assert numbers[:3] == [189, right, percents[1]]
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_in_training_and_in_errors_the_pictures_are_those_of_the_file(show):
+def test_page_shows_the_original_images_for_training_and_errors(show):
     page = show(pixels_explorer(), width=375)
     element = page.locator("pixels-explorer")
     for setting in (RIGHT, (True, "as read", "uint8", "none")):
@@ -163,7 +163,7 @@ def test_in_training_and_in_errors_the_pictures_are_those_of_the_file(show):
             assert np.array_equal(np.asarray(image), picture.numpy())
 
 
-def test_it_opens_in_the_surprise_and_each_picture_is_said(show):
+def test_explorer_opens_with_wrong_classes_and_describes_each_image(show):
     page = show(pixels_explorer("en"), width=375)
     element = page.locator("pixels-explorer")
     now = element.evaluate(STATE)

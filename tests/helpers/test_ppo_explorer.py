@@ -20,7 +20,7 @@ RATIOS = ppo.RATIOS
 
 @given(st.floats(0.01, 3), st.floats(-4, 4), st.sampled_from([0.1, 0.2, 0.3]))
 @settings(deadline=None, max_examples=100)
-def test_the_objective_is_minus_the_loss_of_the_chapter(ratio, advantage, clip):
+def test_objective_equals_the_negative_ppo_loss(ratio, advantage, clip):
     log_prob = torch.tensor([math.log(ratio)], dtype=torch.float64, requires_grad=True)
     old, a = torch.zeros(1, dtype=torch.float64), torch.tensor([advantage], dtype=torch.float64)
     loss = ppo_loss(log_prob, old, a, clip)
@@ -31,7 +31,7 @@ def test_the_objective_is_minus_the_loss_of_the_chapter(ratio, advantage, clip):
         assert slope * ratio == pytest.approx(-grad.item(), abs=0.02)
 
 
-def test_what_the_fallback_and_the_task_say():
+def test_claims_of_fallback_and_task_hold():
     up, down = ([slope for _, slope in row] for row in DATA["signs"])
     assert up == [1.0 if r <= 1.2 else 0.0 for r in RATIOS]
     assert down == [-1.0 if r >= 0.8 else 0.0 for r in RATIOS]
@@ -55,7 +55,7 @@ def minus(number):
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_ratio_and_sign(show, cover, lang):
+def test_page_shows_each_ratio_and_sign(show, cover, lang):
     page = show(ppo.ppo_explorer(), lang=lang, width=375)
     element = page.locator("ppo-explorer")
     for sign, at in cover(itertools.product((0, 1), range(len(RATIOS))), lang):
@@ -76,7 +76,7 @@ def test_each_ratio_and_sign(show, cover, lang):
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_it_opens_where_the_gradient_is_0_and_pointing_sets_the_ratio(show):
+def test_explorer_opens_with_zero_gradient_and_hover_sets_the_ratio(show):
     page = show(ppo.ppo_explorer("en"), width=375)
     element = page.locator("ppo-explorer")
     assert "gradient is 0" in element.locator(".said").inner_text()

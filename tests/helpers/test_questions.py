@@ -48,6 +48,6 @@ QUESTIONS = Questions(
         ("cooks", None),
     ],
 )
-def test_a_section_is_found_by_its_queries_as_by_its_answer(question, first):
+def test_find_matches_queries_and_answers_of_a_section(question, first):
     found = QUESTIONS.find(question)
     assert (found[0].href if found else None) == first

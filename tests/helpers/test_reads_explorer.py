@@ -29,7 +29,7 @@ def own(n: int) -> str:
 
 @given(st.integers(0, 10**6), st.sampled_from(CHOICES), st.sampled_from(list(reads.WAYS)))
 @settings(deadline=None, max_examples=40)
-def test_a_changed_step_changes_the_vectors_that_have_read_it(seed, choice, way):
+def test_changed_step_changes_the_vectors_that_depend_on_it(seed, choice, way):
     """Another layer, by another method: a change of the input in place of a gradient."""
     both, packed = choice
     torch.manual_seed(seed)
@@ -59,7 +59,7 @@ def test_a_changed_step_changes_the_vectors_that_have_read_it(seed, choice, way)
                     assert changed == (half[m * SIZE + step] == "1")
 
 
-def test_the_data_is_complete_and_the_random_numbers_are_left_alone():
+def test_data_is_complete_and_the_random_state_is_kept():
     assert DATA["ways"] == list(reads.WAYS) and tuple(DATA["lengths"]) == reads.LENGTHS
     state = torch.get_rng_state()
     reads.reads_explorer("zh")
@@ -67,7 +67,7 @@ def test_the_data_is_complete_and_the_random_numbers_are_left_alone():
     assert max(reads.LENGTHS) != reads.LENGTHS[0]  # not sorted
 
 
-def test_one_choice_alone_solves_the_task():
+def test_only_one_choice_solves_the_task():
     solved = [
         (choice, way)
         for i, choice in enumerate(CHOICES)
@@ -98,7 +98,7 @@ SHOWN = """element => {
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_choice_shows_what_was_read(show, cover, lang):
+def test_page_shows_the_dependencies_of_each_choice(show, cover, lang):
     page = show(reads.reads_explorer(lang), width=375)
     element = page.locator("reads-explorer")
     own_steps = [own(n) for n in range(3)]
@@ -125,30 +125,30 @@ def test_each_choice_shows_what_was_read(show, cover, lang):
             assert shown["bad"] == wrong
 
 
-def test_it_opens_in_the_surprise_and_counts(show):
+def test_explorer_opens_with_padding_read_and_counts_words(show):
     page = show(reads.reads_explorer("en"), width=375)
     element = page.locator("reads-explorer")
-    said = element.locator(".said")
-    assert "→ depends on 3 of 3 words, and 2 of padding" in said.inner_text()
-    assert "← depends on 0 of 3 words, and 1 of padding" in said.inner_text()
+    text = element.locator(".said")
+    assert "→ depends on 3 of 3 words, and 2 of padding" in text.inner_text()
+    assert "← depends on 0 of 3 words, and 1 of padding" in text.inner_text()
     element.locator(".batch button").first.focus()
     page.keyboard.press("ArrowDown")
-    assert "→ depends on 5 of 5 words; ← depends on 1 of 5 words." in said.inner_text()
+    assert "→ depends on 5 of 5 words; ← depends on 1 of 5 words." in text.inner_text()
     element.locator("select").select_option("4")
     assert (
         "→ depends on 0 of 5 words, and 3 of padding and 2 of the other sentences"
-        in said.inner_text()
+        in text.inner_text()
     )
     element.locator("select").select_option("3")
-    assert "→ depends on 0 of 5 words; ← depends on 5 of 5 words." in said.inner_text()
+    assert "→ depends on 0 of 5 words; ← depends on 5 of 5 words." in text.inner_text()
 
 
-def test_the_task_needs_both_directions(show):
+def test_task_requires_both_directions(show):
     page = show(reads.reads_explorer("zh"), width=375)
     element, task = page.locator("reads-explorer"), page.locator("reads-explorer .task")
     both, packed = element.get_by_role("checkbox").all()
-    said = "句子 0 的向量：→ 依赖 3 个词中的 3 个，还有 2 步填充；← 依赖"
-    assert element.locator(".said").inner_text().startswith(said)
+    text = "句子 0 的向量：→ 依赖 3 个词中的 3 个，还有 2 步填充；← 依赖"
+    assert element.locator(".said").inner_text().startswith(text)
     packed.check()
     element.locator("select").select_option("3")  # the backward state alone
     assert task.inner_text().startswith("任务")

@@ -14,7 +14,7 @@ SETTINGS = list(itertools.product(recompile.DYNAMIC, (False, True), (False, True
 
 
 @pytest.mark.parametrize(("dynamic", "drop", "numbered"), SETTINGS)
-def test_torch_compiles_what_was_recorded(dynamic, drop, numbered):
+def test_recorded_compilations_match_torch(dynamic, drop, numbered):
     found = recompile.record(recompile.DYNAMIC[dynamic], drop, numbered)
     assert found == recompile.RECORDED[recompile.key(dynamic, drop, numbered)]
 
@@ -25,7 +25,7 @@ def test_every_setting_is_recorded():
     assert [call[2] for call in recompile.plan(True)] == [64, 64, 100, 40] * 2
 
 
-def test_another_reason_is_an_error():
+def test_unknown_recompile_reason_raises():
     with pytest.raises(ValueError, match="another reason: x"):
         recompile.kind("x")
 
@@ -41,7 +41,7 @@ STATE = """(e) => { const all = (s) => [...e.shadowRoot.querySelectorAll(s)];
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_every_setting_on_the_page(show, lang):
+def test_page_shows_every_setting(show, lang):
     page = show(recompile.recompile_explorer(), lang=lang, width=375)
     element = page.locator("recompile-explorer")
     for dynamic, drop, numbered in SETTINGS:
@@ -57,7 +57,7 @@ def test_every_setting_on_the_page(show, lang):
         assert now["done"] == (not drop and len(compiled) == 2)
 
 
-def test_it_opens_with_five_compilations_and_the_task_can_be_done(show):
+def test_explorer_opens_with_five_compilations_and_task_completes(show):
     page = show(recompile.recompile_explorer("en"), width=375)
     element, task = page.locator("recompile-explorer"), page.locator("recompile-explorer .task")
     now = element.evaluate(STATE)
@@ -71,7 +71,7 @@ def test_it_opens_with_five_compilations_and_the_task_can_be_done(show):
     assert task.inner_text().startswith("✓ Done")
 
 
-def test_pointing_at_a_call_says_why(show):
+def test_hovered_call_shows_the_reason(show):
     page = show(recompile.recompile_explorer("en"), width=800)
     element = page.locator("recompile-explorer")
     for place, words in (
@@ -84,7 +84,7 @@ def test_pointing_at_a_call_says_why(show):
         assert words in element.locator(".said").inner_text()
 
 
-def test_no_number_is_cut_off_on_a_narrow_phone(show):
+def test_narrow_phone_truncates_no_number(show):
     page = show(recompile.recompile_explorer("en"), width=320)
     cut = """(e) => [...e.shadowRoot.querySelectorAll(".calls button")]
       .filter((b) => b.scrollWidth > b.clientWidth + 1).length"""

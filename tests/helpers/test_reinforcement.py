@@ -36,7 +36,7 @@ def drawn(seed, *shape):
 # ---------------------------------------------------------------- replay
 
 
-def test_the_buffer_stores_copies_without_graphs_and_overwrites_the_oldest():
+def test_replay_buffer_stores_detached_copies_and_drops_the_oldest():
     buffer, state = rl.ReplayBuffer(3), torch.zeros(2)
     weight = torch.ones((), requires_grad=True)
     for n in range(5):
@@ -49,7 +49,7 @@ def test_the_buffer_stores_copies_without_graphs_and_overwrites_the_oldest():
     assert torch.equal(states[:, 0], actions + 1.0) and torch.equal(ends, actions % 2 == 0)
 
 
-def test_numbers_become_float32_and_a_sample_follows_its_generator():
+def test_replay_buffer_stores_float32_and_samples_by_generator():
     buffer = rl.ReplayBuffer(9)
     for n in range(4):
         buffer.add(torch.tensor(n), 0.5 * n)
@@ -58,7 +58,7 @@ def test_numbers_become_float32_and_a_sample_follows_its_generator():
     assert all(map(torch.equal, one, two))
 
 
-def test_the_buffer_names_what_is_wrong():
+def test_replay_buffer_rejects_invalid_arguments():
     with pytest.raises(ValueError, match="capacity must be at least 1, got 0"):
         rl.ReplayBuffer(0)
     buffer = rl.ReplayBuffer(2)
@@ -85,7 +85,7 @@ def test_the_buffer_names_what_is_wrong():
 @pytest.mark.parametrize(
     ("first", "second"), [(0, 0.5), (True, 2), (torch.tensor(1, dtype=torch.uint8), 300), (1.0, 1j)]
 )
-def test_a_number_that_the_stored_dtype_cannot_represent_is_an_error(first, second):
+def test_replay_buffer_rejects_values_outside_the_stored_dtype(first, second):
     buffer = rl.ReplayBuffer(2)
     buffer.add(first)
     with pytest.raises(TypeError, match="field 0: expected torch.* got torch"):
@@ -96,7 +96,7 @@ def test_a_number_that_the_stored_dtype_cannot_represent_is_an_error(first, seco
 @pytest.mark.parametrize(
     ("first", "second"), [(0.5, 2), (0.5, torch.tensor(0.25).double()), (3, True)]
 )
-def test_a_number_that_the_stored_dtype_can_represent_is_converted(first, second):
+def test_replay_buffer_converts_values_to_the_stored_dtype(first, second):
     buffer = rl.ReplayBuffer(2)
     buffer.add(first)
     buffer.add(second)
@@ -109,7 +109,7 @@ def test_a_number_that_the_stored_dtype_can_represent_is_converted(first, second
 
 @settings(deadline=None, max_examples=40)
 @given(seeds, st.integers(0, 7), st.sampled_from([0.0, 0.5, 0.9, 1.0]))
-def test_returns_are_those_of_a_loop_over_episodes(seed, steps, gamma):
+def test_discounted_returns_match_a_loop_over_episodes(seed, steps, gamma):
     rewards, ended = drawn(seed, steps, 2).double(), drawn(seed + 1, steps, 2) > 0.5
     got = rl.discounted_returns(rewards, ended, gamma)
     for t in range(steps):
@@ -128,7 +128,7 @@ def test_returns_are_those_of_a_loop_over_episodes(seed, steps, gamma):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(1000,), (1000, 2)])
-def test_long_sums_keep_their_digits_in_half_precision(dtype, shape):
+def test_discounted_returns_keep_precision_in_half_dtypes(dtype, shape):
     ones = torch.ones(shape, dtype=dtype)
     returns = rl.discounted_returns(ones, torch.zeros(shape, dtype=torch.bool), 1.0)
     left = torch.arange(1000, 0, -1).to(dtype)
@@ -138,7 +138,7 @@ def test_long_sums_keep_their_digits_in_half_precision(dtype, shape):
 
 @settings(deadline=None, max_examples=40)
 @given(seeds, st.integers(1, 7), st.sampled_from([0.0, 0.7, 1.0]), st.sampled_from([0.0, 0.9, 1.0]))
-def test_advantages_are_those_of_the_definition(seed, steps, gamma, lam):
+def test_generalized_advantages_match_the_definition(seed, steps, gamma, lam):
     rewards, values, after = drawn(seed, 3, steps).double()
     terminated, truncated = drawn(seed + 1, 2, steps) > 0.6
     got = rl.generalized_advantages(rewards, values, after, terminated, truncated, gamma, lam)
@@ -155,7 +155,7 @@ def test_advantages_are_those_of_the_definition(seed, steps, gamma, lam):
         assert got[t].item() == pytest.approx(total, abs=1e-9)
 
 
-def test_a_time_limit_keeps_the_next_value_and_a_terminated_one_may_be_nan():
+def test_advantages_bootstrap_at_truncation_and_ignore_nan_at_the_end():
     one, yes, no = torch.ones(1, requires_grad=True), torch.tensor([True]), torch.tensor([False])
     cut = rl.generalized_advantages(one, 0 * one, 5 * one, no, yes, gamma=0.5)
     over = rl.generalized_advantages(one, 0 * one, torch.nan * one, yes, no, gamma=0.5)
@@ -163,7 +163,7 @@ def test_a_time_limit_keeps_the_next_value_and_a_terminated_one_may_be_nan():
     assert not cut.requires_grad
 
 
-def test_lambda_1_gives_returns_minus_values():
+def test_advantages_with_lambda_1_equal_returns_minus_values():
     rewards, values = drawn(0, 2, 6)
     ended = torch.arange(6) == 5
     after = torch.cat([values[1:], torch.zeros(1)])
@@ -190,13 +190,13 @@ def test_lambda_1_gives_returns_minus_values():
         ),
     ],
 )
-def test_returns_name_what_is_wrong(change, error, says):
+def test_discounted_returns_rejects_invalid_arguments(change, error, says):
     good = {"rewards": torch.ones(3), "ended": torch.zeros(3, dtype=torch.bool), "gamma": 0.9}
     with pytest.raises(error, match=says):
         rl.discounted_returns(**(good | change))
 
 
-def test_advantages_name_what_is_wrong():
+def test_generalized_advantages_rejects_invalid_arguments():
     one, no = torch.ones(2), torch.zeros(2, dtype=torch.bool)
     with pytest.raises(ValueError, match="lam must be from 0 to 1, got 2"):
         rl.generalized_advantages(one, one, one, no, no, lam=2)
@@ -216,7 +216,7 @@ def clipped(r, a, clip):
 
 @settings(deadline=None, max_examples=60)
 @given(seeds, st.integers(1, 6), st.sampled_from([0.1, 0.2, 0.5]))
-def test_the_ppo_loss_by_cases(seed, n, clip):
+def test_ppo_loss_and_gradient_match_each_case(seed, n, clip):
     new, old, advantages = drawn(seed, 3, n).double()
     new.requires_grad_()
     loss = rl.ppo_loss(new, old, advantages, clip)
@@ -229,7 +229,7 @@ def test_the_ppo_loss_by_cases(seed, n, clip):
         assert got == pytest.approx(0 if flat else -r * a / n)
 
 
-def test_at_ratio_1_the_gradient_is_that_of_the_policy_gradient():
+def test_ppo_gradient_at_ratio_1_equals_the_policy_gradient():
     logits = drawn(0, 5, 3).requires_grad_()
     action, advantages = torch.tensor([0, 1, 2, 1, 0]), drawn(1, 5)
     log_prob = Categorical(logits=logits).log_prob(action)
@@ -256,7 +256,7 @@ def test_at_ratio_1_the_gradient_is_that_of_the_policy_gradient():
         ((torch.ones(2), torch.ones(2), torch.ones(2).long()), "floating-point .* torch.int64"),
     ],
 )
-def test_the_ppo_loss_names_what_is_wrong(arguments, says):
+def test_ppo_loss_rejects_invalid_arguments(arguments, says):
     with pytest.raises((TypeError, ValueError), match=says):
         rl.ppo_loss(*arguments)
 
@@ -266,7 +266,7 @@ def test_the_ppo_loss_names_what_is_wrong(arguments, says):
 
 @settings(deadline=None, max_examples=20)
 @given(seeds, st.sampled_from([0.0, 0.005, 0.3, 1.0]))
-def test_a_soft_update_against_the_formula(seed, tau):
+def test_soft_update_matches_the_formula(seed, tau):
     torch.manual_seed(seed)
     online = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     target = copy.deepcopy(online)
@@ -284,7 +284,7 @@ def test_a_soft_update_against_the_formula(seed, tau):
         assert torch.equal(a, b)
 
 
-def test_a_soft_update_names_what_is_wrong():
+def test_soft_update_rejects_invalid_arguments():
     one, other = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="tau must be from 0 to 1, got -1"):
         rl.soft_update(one, copy.deepcopy(one), -1)
@@ -297,7 +297,7 @@ def test_a_soft_update_names_what_is_wrong():
         rl.soft_update(one, other, 0.1)
 
 
-def test_a_soft_update_requires_modules_of_the_same_shapes_and_dtypes():
+def test_soft_update_requires_modules_of_equal_shapes_and_dtypes():
     wide = nn.Linear(2, 3)
     with pytest.raises(TypeError, match="expected two modules, got OrderedDict"):
         rl.soft_update(wide, wide.state_dict(), 0.1)
@@ -306,7 +306,7 @@ def test_a_soft_update_requires_modules_of_the_same_shapes_and_dtypes():
             rl.soft_update(wide, other, 0.1)
 
 
-def test_a_soft_update_that_fails_changes_nothing():
+def test_failed_soft_update_changes_nothing():
     target = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     online = nn.Sequential(nn.Linear(2, 2), target[1])
     before = target[0].weight.clone()
@@ -318,7 +318,7 @@ def test_a_soft_update_that_fails_changes_nothing():
 # ---------------------------------------------------------------- the environment
 
 
-def test_the_corridor_terminates_at_its_end_and_is_truncated_by_its_limit():
+def test_corridor_terminates_at_its_end_and_truncates_at_its_limit():
     env = Corridor(4, limit=5)
     state = env.reset()
     assert state.tolist() == [1.0, 0.0, 0.0, 0.0]
@@ -332,7 +332,7 @@ def test_the_corridor_terminates_at_its_end_and_is_truncated_by_its_limit():
         Corridor(1)
 
 
-def test_the_corridor_names_what_is_wrong():
+def test_corridor_rejects_invalid_arguments():
     for arguments, says in (
         ({"limit": 0}, "limit must be at least 1, got 0"),
         ({"slip": 1.5}, "slip must be from 0 to 1, got 1.5"),
@@ -350,14 +350,14 @@ def test_the_corridor_names_what_is_wrong():
         assert env.step(1)[2]
 
 
-def test_at_the_limit_the_end_of_the_corridor_terminates():
+def test_corridor_end_at_the_limit_counts_as_terminated():
     env = Corridor(3, limit=2)
     env.reset()
     env.step(1)
     assert env.step(1)[1:] == (1.0, True, False)
 
 
-def test_slips_follow_the_seed_and_not_the_global_generator():
+def test_slips_depend_on_the_seed_and_not_the_global_generator():
     def path(seed):
         env = Corridor(9, slip=0.5)
         env.reset(seed)
@@ -371,7 +371,7 @@ def test_slips_follow_the_seed_and_not_the_global_generator():
 # ---------------------------------------------------------------- what the prose says
 
 
-def test_a_list_or_a_mean_of_tensors_with_graphs_keeps_all_of_them():
+def test_list_or_sum_of_tensors_keeps_all_graphs():
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
     for collect in (list.append, lambda history, value: history.__iadd__([history.pop() + value])):
         history = [torch.zeros(1)]
@@ -381,7 +381,7 @@ def test_a_list_or_a_mean_of_tensors_with_graphs_keeps_all_of_them():
         assert alive.count() >= 20
 
 
-def test_a_state_that_is_changed_in_place_is_missed_by_the_backward_pass():
+def test_state_changed_in_place_raises_in_backward():
     env, policy = Corridor(), nn.Linear(5, 2)
     log_prob = Categorical(logits=policy(env.reset())).log_prob(torch.tensor(1))
     env.step(1)
@@ -389,7 +389,7 @@ def test_a_state_that_is_changed_in_place_is_missed_by_the_backward_pass():
         log_prob.backward()
 
 
-def test_losses_warn_about_shapes_that_broadcast_and_a_formula_does_not():
+def test_losses_warn_about_broadcasting_unlike_a_formula():
     wide, flat = torch.zeros(4, 1), torch.zeros(4)
     for loss in (F.mse_loss, F.smooth_l1_loss, F.huber_loss):
         with pytest.warns(UserWarning, match="target size"):
@@ -400,14 +400,14 @@ def test_losses_warn_about_shapes_that_broadcast_and_a_formula_does_not():
 
 
 @pytest.mark.parametrize(("n", "d", "shape"), [(3, 3, (3, 3)), (4, 1, (4, 4)), (1, 3, (1, 3))])
-def test_when_log_probs_and_advantages_broadcast(n, d, shape):
+def test_log_probs_and_advantages_broadcast_to_the_expected_shape(n, d, shape):
     log_prob = Normal(torch.zeros(n, d), 1.0).log_prob(torch.zeros(n, d))
     assert (log_prob * torch.ones(n)).shape == shape
     with pytest.raises(RuntimeError, match="must match"):
         Normal(torch.zeros(4, 3), 1.0).log_prob(torch.zeros(4, 3)) * torch.ones(4)
 
 
-def test_categorical_and_what_it_refuses(monkeypatch):
+def test_categorical_rejects_invalid_parameters(monkeypatch):
     monkeypatch.setattr(Distribution, "_validate_args", True)  # torch.compile turns it off
     assert Categorical(torch.tensor([1.0, 3.0])).probs.tolist() == [0.25, 0.75]
     with pytest.raises(ValueError, match="Expected parameter probs .* constraint Simplex"):
@@ -418,7 +418,7 @@ def test_categorical_and_what_it_refuses(monkeypatch):
         Categorical(logits=torch.full((2,), -torch.inf))
 
 
-def test_the_gradient_of_where_and_entr_is_nan_at_a_masked_action():
+def test_entropy_by_where_or_entr_has_nan_gradient_at_masked_action():
     legal = torch.tensor([True, True, False])
     for entropy in (
         lambda p: torch.special.entr(p).sum(),
@@ -430,7 +430,7 @@ def test_the_gradient_of_where_and_entr_is_nan_at_a_masked_action():
         assert torch.autograd.grad(h, logits)[0].isnan().any()
 
 
-def test_a_squashed_normal_at_1_needs_the_cached_sample():
+def test_squashed_normal_at_1_requires_the_cached_sample():
     edge = torch.ones(1)
     plain = TransformedDistribution(Normal(torch.tensor([20.0]), 1.0), TanhTransform())
     cached = TransformedDistribution(Normal(torch.tensor([20.0]), 1.0), TanhTransform(cache_size=1))
@@ -439,7 +439,7 @@ def test_a_squashed_normal_at_1_needs_the_cached_sample():
     assert sample.item() == 1 and cached.log_prob(sample).isfinite()
 
 
-def test_one_sample_has_no_standard_deviation_and_python_inverts_bits():
+def test_std_of_one_sample_is_nan_and_invert_rejects_floats():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert torch.tensor([3.0]).std().isnan()
@@ -448,7 +448,7 @@ def test_one_sample_has_no_standard_deviation_and_python_inverts_bits():
         _ = ~torch.zeros(2)
 
 
-def test_in_place_on_a_parameter_outside_no_grad():
+def test_in_place_update_outside_no_grad_raises_or_grows_the_graph():
     layer = nn.Linear(2, 2)
     with pytest.raises(RuntimeError, match="leaf Variable that requires grad is being used"):
         layer.weight.lerp_(torch.zeros(2, 2), 0.1)
@@ -471,7 +471,7 @@ def test_load_state_dict_with_assign_shares_memory():
     assert torch.equal(assigned.weight, q.weight) and not torch.equal(copied.weight, q.weight)
 
 
-def test_with_dropout_the_ratio_is_not_1_before_the_first_step():
+def test_dropout_changes_the_ratio_before_the_first_step():
     torch.manual_seed(0)
     policy, state = nn.Sequential(nn.Linear(5, 64), nn.Dropout(), nn.Linear(64, 2)), torch.eye(5)
     for active in (True, False):
@@ -479,7 +479,7 @@ def test_with_dropout_the_ratio_is_not_1_before_the_first_step():
         assert torch.equal(old, new) != active
 
 
-def test_an_advantage_of_nan_reaches_the_weights():
+def test_nan_advantage_reaches_the_weights():
     policy = nn.Linear(5, 2)
     log_prob = policy(torch.eye(5)).log_softmax(1)[:1, 0]
     with warnings.catch_warnings():
@@ -533,7 +533,7 @@ def double(reward, terminated, online, target, gamma, pick=None):
         (lambda r, d, q, t, g: double(r, d, q, t, 0.9), "the result at"),
     ],
 )
-def test_double_target(answer, says):
+def test_check_double_target_returns_the_expected_verdict(answer, says):
     for _ in range(4 if says != "the result at" else 0):
         expect(exercises.check_double_target(answer), says)
     if says == "the result at":  # a gamma of its own is right once in a while
@@ -587,7 +587,7 @@ def forwards(rewards, ended, gamma):
         (lambda r, e, g: r.zero_(), "rewards was changed"),
     ],
 )
-def test_returns(answer, says):
+def test_check_returns_returns_the_expected_verdict(answer, says):
     for _ in range(3):
         result = exercises.check_returns(answer)
         if says == "expected shape":
@@ -646,12 +646,12 @@ def unstable(logits, legal):
         (lambda x, k: entropy(x.float(), k).to(x.dtype), "with float64 inputs"),
     ],
 )
-def test_legal_entropy(answer, says):
+def test_check_legal_entropy_returns_the_expected_verdict(answer, says):
     for _ in range(3):
         expect(exercises.check_legal_entropy(answer), says)
 
 
-def test_a_buffer_that_inference_mode_filled_accepts_more():
+def test_replay_buffer_filled_in_inference_mode_accepts_more():
     memory = rl.ReplayBuffer(2)
     with torch.inference_mode():
         memory.add(torch.zeros(2), 1.0)

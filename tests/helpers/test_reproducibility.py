@@ -26,7 +26,7 @@ from helpers.exercises import reproducibility as exercises
 from helpers.exercises.tools import random_states
 
 
-def test_environment_tells_the_switches(monkeypatch):
+def test_environment_reports_versions_and_switches(monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with r.deterministic(), torch.backends.cudnn.flags(benchmark=True, deterministic=False):
@@ -45,7 +45,7 @@ def test_environment_tells_the_switches(monkeypatch):
 @pytest.mark.skipif(
     not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="PyTorch before 2.9"
 )
-def test_environment_survives_the_new_precision_api():
+def test_environment_supports_the_new_precision_api():
     matmul = torch.backends.cuda.matmul
     before = matmul.fp32_precision
     try:
@@ -63,11 +63,11 @@ def test_environment_survives_the_new_precision_api():
 
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=20, deadline=None)
-def test_seed_everything_repeats_all_three(seed):
-    told = r.seed_everything(seed)
+def test_seed_everything_seeds_all_three_generators(seed):
+    message = r.seed_everything(seed)
     first = r.draws()
     other = r.draws()
-    assert list(told) == list(first)
+    assert list(message) == list(first)
     assert all(first[name] != other[name] for name in first)
     r.seed_everything(seed)
     assert r.draws() == first
@@ -85,7 +85,7 @@ def test_seed_everything_repeats_all_three(seed):
         (None, TypeError),
     ],
 )
-def test_a_bad_seed_seeds_nothing(seed, error):
+def test_invalid_seed_raises_and_keeps_all_states(seed, error):
     r.seed_everything(0)
     before = random_states()
     with pytest.raises(error, match="seed must be"):
@@ -93,7 +93,7 @@ def test_a_bad_seed_seeds_nothing(seed, error):
     assert random_states() == before
 
 
-def test_sums_into_one_place_repeat_under_the_switch():
+def test_deterministic_mode_makes_accumulating_sums_reproducible():
     index, values = torch.randint(100, (100_000,)), torch.rand(100_000)
 
     def gradient():
@@ -114,7 +114,7 @@ def test_sums_into_one_place_repeat_under_the_switch():
         torch.set_num_threads(threads)
 
 
-def test_deterministic_restores_what_was():
+def test_deterministic_restores_the_previous_setting():
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         with pytest.raises(ZeroDivisionError), r.deterministic():
@@ -134,7 +134,7 @@ def test_deterministic_restores_what_was():
     parts=st.integers(1, 70),
 )
 @settings(max_examples=50, deadline=None)
-def test_sum_in_parts_is_the_sum(values, parts):
+def test_sum_in_parts_approximates_the_sum(values, parts):
     x = torch.tensor(values, dtype=torch.float32)
     exact = math.fsum(x.tolist())
     size = x.double().abs().sum().item()
@@ -156,14 +156,14 @@ def test_sum_in_parts_adds_in_order():
         (torch.ones(2), 0, "parts must be at least 1, got 0"),
     ],
 )
-def test_sum_in_parts_errors(x, parts, says):
+def test_sum_in_parts_rejects_invalid_arguments(x, parts, says):
     with pytest.raises(ValueError, match=says):
         demos.sum_in_parts(x, parts)
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False))
 @settings(max_examples=50, deadline=None)
-def test_tf32_keeps_ten_bits(value):
+def test_to_tf32_keeps_ten_mantissa_bits(value):
     x = torch.tensor([value], dtype=torch.float32)
     got = r.to_tf32(x)
     if torch.isfinite(got).all():
@@ -172,10 +172,10 @@ def test_tf32_keeps_ten_bits(value):
     assert torch.equal(r.to_tf32(got), got)
 
 
-def test_tf32_edges():
+def test_to_tf32_handles_ties_infinities_and_nan():
     x = torch.tensor([0.0, -0.0, 1.0, 1 + 2**-11, 1 + 3 * 2**-11, float("inf"), -float("inf")])
-    told = r.to_tf32(x).tolist()
-    assert told == [0.0, 0.0, 1.0, 1.0, 1 + 2**-9, float("inf"), -float("inf")]  # ties to even
+    message = r.to_tf32(x).tolist()
+    assert message == [0.0, 0.0, 1.0, 1.0, 1 + 2**-9, float("inf"), -float("inf")]  # ties to even
     payloads = torch.tensor([0x7F800001, 0x7FFFFFFF], dtype=torch.int32)  # NaN by one bit, by all
     assert r.to_tf32(payloads.view(torch.float32)).isnan().all()
     assert not r.to_tf32(torch.ones(1, requires_grad=True)).requires_grad
@@ -183,7 +183,7 @@ def test_tf32_edges():
         r.to_tf32(torch.ones(1, dtype=torch.half))
 
 
-def test_toy_cudnn_obeys_its_switches():
+def test_toy_cudnn_follows_its_switches():
     values = torch.rand(200, generator=torch.Generator().manual_seed(1))
 
     def names(**switches):
@@ -197,7 +197,7 @@ def test_toy_cudnn_obeys_its_switches():
     assert one == demos.toy_cudnn(values, 3, True, False)
 
 
-def test_figures_show_their_numbers():
+def test_figures_show_the_given_numbers():
     figure = demos.draw_sums([1.0, 1.0, 1.0 + 2**-23], 1.0)
     bars = figure.axes[0].patches
     assert [bar.get_height() for bar in bars] == [2, 1]
@@ -210,19 +210,19 @@ def test_figures_show_their_numbers():
         demos.draw_switches({})
 
 
-def test_visible_in_child():
+def test_visible_in_child_returns_the_devices():
     seen = demos.visible_in_child("1", "", "0,0")
     assert seen["set in the shell"] == [1] and seen["CUDA started"] is False
     assert seen["then ''"] == [] and seen["then '0,0'"] == []  # a duplicate hides all
 
 
-def test_visible_in_child_reports_a_failure(monkeypatch):
+def test_visible_in_child_raises_if_the_child_fails(monkeypatch):
     monkeypatch.setattr(sys, "executable", "false")
     with pytest.raises(RuntimeError, match="_visible failed in a child process: no message"):
         demos.visible_in_child("0")
 
 
-def test_a_job_cleans_up_on_sigterm_only():
+def test_job_cleans_up_only_on_sigterm():
     for sent, left, code in (
         (signal.SIGTERM, [], 143),
         (signal.SIGKILL, ["worker", "cache file"], -9),
@@ -244,7 +244,7 @@ def gone(pid):
         return True
 
 
-def test_a_job_leaves_nothing_after_an_error():
+def test_job_stops_all_processes_after_an_error():
     with pytest.raises(ZeroDivisionError), demos.job(deaf=True) as job:
         job.process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
@@ -258,16 +258,16 @@ def test_a_job_leaves_nothing_after_an_error():
     assert gone(job.worker)
 
 
-def test_a_job_that_does_not_start(monkeypatch):
+def test_job_that_does_not_start_raises(monkeypatch):
     monkeypatch.setattr(demos, "_JOB", "raise SystemExit")
     with pytest.raises(RuntimeError, match="did not start"), demos.job():
         pass
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
-def test_process_info():
-    told = r.process_info(os.getpid())
-    assert told["mine"] and told["command"]
+def test_process_info_returns_owner_and_command():
+    message = r.process_info(os.getpid())
+    assert message["mine"] and message["command"]
     with demos.job() as job:
         assert str(job.cache) in r.process_info(job.process.pid)["command"]
         job.process.kill()
@@ -372,7 +372,7 @@ def seeds_torch_only(function, seed):
         (lambda f, seed: None, "is not returned"),
     ],
 )
-def test_undisturbed(answer, says):
+def test_check_undisturbed_returns_the_expected_verdict(answer, says):
     expect(exercises.check_undisturbed(answer), says)
 
 
@@ -399,7 +399,7 @@ def sorts_in_place(x):
         (lambda x: None, "raised TypeError"),
     ],
 )
-def test_sum(answer, says):
+def test_check_sum_returns_the_expected_verdict(answer, says):
     for seed in range(20):
         torch.manual_seed(seed)
         verdict = exercises.check_sum(answer)
@@ -479,7 +479,7 @@ def insists(process):
         (insists, "raised RuntimeError: nothing to stop"),
     ],
 )
-def test_stop(answer, says):
+def test_check_stop_returns_the_expected_verdict(answer, says):
     expect(exercises.check_stop(answer), says)
 
 
@@ -495,14 +495,14 @@ def test_stop(answer, says):
         ({"num_workers": 1, "persistent_workers": True, "shuffle": True}, [2, 1]),
     ],
 )
-def test_how_many_numbers_a_loader_draws_per_loop(options, draws):
+def test_data_loader_draws_the_expected_random_numbers_per_loop(options, draws):
     loader = DataLoader(range(4), **options)
-    for wanted in draws:
+    for expected in draws:
         torch.manual_seed(0)
         list(loader)
         after = torch.get_rng_state()
         torch.manual_seed(0)
-        for _ in range(wanted):
+        for _ in range(expected):
             torch.empty((), dtype=torch.int64).random_()
         assert torch.equal(torch.get_rng_state(), after)
 
@@ -511,13 +511,13 @@ def test_how_many_numbers_a_loader_draws_per_loop(options, draws):
     ("dtype", "filled"),
     [(torch.float16, math.nan), (torch.complex64, math.nan), (torch.int8, 127), (torch.uint8, 255)],
 )
-def test_the_switch_fills_empty_memory(dtype, filled):
+def test_deterministic_mode_fills_empty_memory(dtype, filled):
     with r.deterministic():
         for x in (torch.empty(3, dtype=dtype), torch.ones(1, dtype=dtype).new_empty(3)):
             assert x.isnan().all() if math.isnan(filled) else (x == filled).all()
 
 
-def test_half_precision_draws_like_float32_and_double_does_not():
+def test_rand_in_half_precision_matches_float32_unlike_float64():
     def draw(dtype):
         torch.manual_seed(0)
         return torch.rand(16, dtype=dtype).double()
@@ -527,7 +527,7 @@ def test_half_precision_draws_like_float32_and_double_does_not():
     assert not torch.allclose(draw(torch.float64), draw(torch.float32), atol=1e-2)
 
 
-def test_who_takes_a_generator():
+def test_random_functions_accept_a_generator():
     for seed in (0, 0, 1):
         g = torch.Generator().manual_seed(seed)
         before = torch.get_rng_state()
@@ -542,7 +542,7 @@ def test_who_takes_a_generator():
     assert not torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_environment_goes_into_a_checkpoint(tmp_path):
+def test_environment_loads_from_a_checkpoint(tmp_path):
     torch.save({"environment": r.environment()}, tmp_path / "x.pt")
     assert torch.load(tmp_path / "x.pt")["environment"] == r.environment()
     assert all(type(v) in (str, int, bool, type(None)) for v in r.environment().values())

@@ -25,7 +25,7 @@ def by_hand(temperature: float, k: int, p: float) -> list[float]:
     return [c / sum(kept) for c in kept]
 
 
-def test_rounding_decides_nothing():
+def test_no_setting_depends_on_rounding():
     for t in DATA["temperatures"]:
         for k in range(1, ALL + 1):
             chances = (LOGITS / t).softmax(-1)[:k]
@@ -34,7 +34,7 @@ def test_rounding_decides_nothing():
                 assert not len(sums) or (sums - p).abs().min() > 1e-5
 
 
-def test_every_setting_keeps_what_a_loop_keeps():
+def test_every_setting_matches_a_reference_loop():
     for t, rows in zip(DATA["temperatures"], DATA["kept"], strict=True):
         for k, row in enumerate(rows, 1):
             for p, kept in zip(DATA["p"], row, strict=True):
@@ -45,7 +45,7 @@ def test_every_setting_keeps_what_a_loop_keeps():
         )
 
 
-def test_what_the_chapter_and_the_fallback_say():
+def test_claims_of_chapter_and_fallback_hold():
     """The same top-p keeps more words at a higher temperature, never fewer."""
     assert LOGITS.tolist() == sorted(LOGITS.tolist(), reverse=True)
     for p in range(len(DATA["p"])):
@@ -66,7 +66,7 @@ STATE = """(e) => { const all = (s) => [...e.shadowRoot.querySelectorAll(s)];
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_temperature_and_some_cuts(show, cover, lang):
+def test_page_shows_each_temperature_and_cut(show, cover, lang):
     page = show(sampling.sampling_explorer(), lang=lang, width=375)
     element = page.locator("sampling-explorer")
     sliders = element.get_by_role("slider").all()
@@ -90,24 +90,24 @@ def test_each_temperature_and_some_cuts(show, cover, lang):
         assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_it_opens_hot_and_says_why_a_word_is_cut(show):
+def test_explorer_opens_at_high_temperature_and_explains_each_cut(show):
     page = show(sampling.sampling_explorer("en"), width=375)
-    element, said = page.locator("sampling-explorer"), page.locator("sampling-explorer .said")
+    element, text = page.locator("sampling-explorer"), page.locator("sampling-explorer .said")
     sliders = element.get_by_role("slider").all()
-    assert f"{DATA['kept'][-1][-1][8]} of {ALL} words remain" in said.inner_text()
-    assert "sampled with" in said.inner_text()
+    assert f"{DATA['kept'][-1][-1][8]} of {ALL} words remain" in text.inner_text()
+    assert "sampled with" in text.inner_text()
     element.locator(".bars [aria-current]").focus()
     page.keyboard.press("End")
-    assert "cheese has" in said.inner_text() and "is cut by top-p" in said.inner_text()
+    assert "cheese has" in text.inner_text() and "is cut by top-p" in text.inner_text()
     sliders[1].fill("2")
-    assert "is cut by top-k" in said.inner_text() and "2 of 8" in said.inner_text()
+    assert "is cut by top-k" in text.inner_text() and "2 of 8" in text.inner_text()
     sliders[1].fill("1")
-    assert "1 of 8 words remains" in said.inner_text()
+    assert "1 of 8 words remains" in text.inner_text()
     element.locator(".bars button").first.hover()
-    assert "calm has" in said.inner_text() and "sampled with 100.0\u00a0%" in said.inner_text()
+    assert "calm has" in text.inner_text() and "sampled with 100.0\u00a0%" in text.inner_text()
 
 
-def test_the_task_needs_top_p_and_temperature(show):
+def test_task_requires_top_p_and_temperature(show):
     page = show(sampling.sampling_explorer("zh"), width=375)
     element = page.locator("sampling-explorer")
     sliders = element.get_by_role("slider").all()

@@ -41,14 +41,14 @@ def trained(code: str) -> list[float]:
     return used
 
 
-def test_settings_need_a_known_schedule():
+def test_settings_rejects_an_unknown_schedule():
     assert settings("ExponentialLR")[0] == "ExponentialLR(optimizer, gamma=0.8)"
     with pytest.raises(ValueError, match="no schedule 'Step'; there are StepLR, MultiStepLR"):
         settings("Step")
 
 
 @pytest.mark.parametrize("name", GRID)
-def test_every_curve_is_torch_s(name):
+def test_every_curve_matches_torch(name):
     schedule = SCHEDULES[name]
     choices = list(itertools.product(*schedule["parameters"].values()))
     assert len(schedule["rows"]) == len(choices)
@@ -63,7 +63,7 @@ def test_every_curve_is_torch_s(name):
     assert ("losses" in schedule) == (name == "ReduceLROnPlateau")
 
 
-def test_no_value_stands_where_another_machine_might_round_the_other_way():
+def test_shown_values_are_independent_of_machine_rounding():
     for schedule in SCHEDULES.values():
         for row in schedule["rows"]:
             for code in [row["code"]] + [warmed(row["code"])] * ("warm" in row):
@@ -73,7 +73,7 @@ def test_no_value_stands_where_another_machine_might_round_the_other_way():
                     assert low == high or value < 1e-12 or exact, (code, value)
 
 
-def test_warm_up_is_offered_where_torch_takes_it():
+def test_warm_up_is_offered_only_where_torch_supports_it():
     assert [n for n, s in SCHEDULES.items() if "warm" not in s["rows"][0]] == [
         "OneCycleLR",
         "ReduceLROnPlateau",
@@ -119,7 +119,7 @@ def read(now: dict, rates: list[float], epoch: int) -> None:
 
 
 @pytest.mark.parametrize("name", GRID)
-def test_every_setting_shows_torch_s_numbers(show, name):
+def test_page_shows_the_rates_of_torch_for_every_setting(show, name):
     page = show(schedule_explorer(), width=375)
     element = page.locator("schedule-explorer")
     schedule = SCHEDULES[name]
@@ -158,7 +158,7 @@ def test_every_setting_shows_torch_s_numbers(show, name):
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_it_opens_on_the_cut_cosine_and_the_task_can_be_done(show, lang):
+def test_explorer_opens_on_the_cut_cosine_and_task_can_be_done(show, lang):
     page = show(schedule_explorer(lang), width=375)
     element = page.locator("schedule-explorer")
     done = {"en": "✓ Done", "zh": "✓ 完成"}[lang]
@@ -178,7 +178,7 @@ def test_it_opens_on_the_cut_cosine_and_the_task_can_be_done(show, lang):
         assert near == reached and (min(row["warm"][10:]) == row["warm"][-1]) == (length != "20")
 
 
-def test_the_keyboard_alone_is_enough(show):
+def test_explorer_works_by_keyboard(show):
     page = show(schedule_explorer(), width=900)
     element = page.locator("schedule-explorer")
 
@@ -209,7 +209,7 @@ def test_the_keyboard_alone_is_enough(show):
     assert now()["code"].startswith("LinearLR") and now()["focus"] == "one"
 
 
-def test_pointing_at_the_curve_reads_it(show):
+def test_hovering_the_curve_shows_the_rate(show):
     page = show(schedule_explorer(), width=800)
     element = page.locator("schedule-explorer")
     box = element.locator(".plot svg").bounding_box()
@@ -219,7 +219,7 @@ def test_pointing_at_the_curve_reads_it(show):
         read(element.evaluate(STATE), row["warm"], epoch)
 
 
-def test_a_schedule_without_warm_up_says_why_and_the_choice_stays(show):
+def test_schedule_without_warm_up_explains_why_and_keeps_the_choice(show):
     page = show(schedule_explorer(), schedule_explorer(), width=375)
     first, element = page.locator("schedule-explorer").all()
     kind = element.get_by_label("schedule")

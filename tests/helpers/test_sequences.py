@@ -32,7 +32,7 @@ def parts(state):
     st.integers(0, 2),
     st.integers(0, 3),
 )
-def test_reads_agrees_with_changing_the_input(seed, kind, both, sample, step):
+def test_reads_matches_changing_the_input(seed, kind, both, sample, step):
     torch.manual_seed(seed)
     layer = kind(2, 3, bidirectional=both, batch_first=True).double()
     x = torch.randn(3, 4, 2).double()
@@ -49,7 +49,7 @@ def test_reads_agrees_with_changing_the_input(seed, kind, both, sample, step):
                 assert table[n, t] == (not torch.equal(result(other), result(x)))
 
 
-def test_reads_leaves_everything_as_it_was():
+def test_reads_preserves_input_gradients_and_random_state():
     layer = nn.LSTM(2, 3, batch_first=True).eval()
     x = torch.randn(2, 3, 2)
     before = x.clone()
@@ -70,20 +70,20 @@ def test_reads_leaves_everything_as_it_was():
         lambda x: nn.Linear(1, 1)(torch.ones(1)),
     ],
 )
-def test_a_result_that_does_not_depend_on_the_input_has_read_nothing(function):
+def test_reads_of_an_independent_result_is_all_false(function):
     assert not sequences.reads(function, torch.randn(2, 3)).any()
 
 
-def test_a_result_whose_sum_is_constant_hides_nothing():
+def test_reads_detects_inputs_of_a_result_with_constant_sum():
     table = sequences.reads(lambda x: torch.stack([x[0], 3 - x[0]]), torch.randn(2, 4))
     assert table.tolist() == [[True] * 4, [False] * 4]
 
 
-def test_reads_works_in_inference_mode_and_where_the_input_is_overwritten():
+def test_reads_supports_inference_mode_and_in_place_functions():
     layer, x = nn.LSTM(2, 3, batch_first=True), torch.randn(2, 4, 2)
     with torch.inference_mode():
-        made = torch.randn(2, 4, 2)
-        tables = [sequences.reads(lambda x: layer(x)[0][1, 2], x) for x in (x, made)]
+        result = torch.randn(2, 4, 2)
+        tables = [sequences.reads(lambda x: layer(x)[0][1, 2], x) for x in (x, result)]
     for table in tables:
         assert table.tolist() == [[False] * 4, [True, True, True, False]]
     before = x.clone()
@@ -91,21 +91,21 @@ def test_reads_works_in_inference_mode_and_where_the_input_is_overwritten():
     assert sequences.reads(lambda x: x, torch.ones(2, 0, 3)).shape == (2, 0)
 
 
-def test_reads_refuses_a_result_of_several_tensors():
+def test_reads_rejects_a_result_of_several_tensors():
     layer = nn.LSTM(2, 3, batch_first=True)
     with pytest.raises(TypeError, match="must return a tensor, got tuple"):
         sequences.reads(layer, torch.randn(2, 4, 2))
 
 
 @pytest.mark.parametrize(("layers", "steps"), [(1, 1), (2, 5)])
-def test_what_the_backward_half_has_read_at_the_last_step(layers, steps):
+def test_backward_half_at_the_last_step_reads_expected_steps(layers, steps):
     layer = nn.LSTM(2, 3, num_layers=layers, bidirectional=True, batch_first=True)
     table = sequences.reads(lambda x: layer(x)[0][1, -1, 3:], torch.randn(2, 5, 2))
     assert table.sum(1).tolist() == [0, steps]
 
 
 @pytest.mark.parametrize("x", [torch.ones(3), torch.ones(2, 3).long()])
-def test_reads_refuses_what_has_no_steps_or_no_gradient(x):
+def test_reads_rejects_1d_and_integer_inputs(x):
     with pytest.raises(ValueError, match="x must be floating point of shape"):
         sequences.reads(lambda x: x, x)
 
@@ -123,9 +123,7 @@ def test_reads_refuses_what_has_no_steps_or_no_gradient(x):
     st.integers(0, 2),
     st.booleans(),
 )
-def test_run_packed_gives_what_each_sequence_gives_alone(
-    kind, layers, both, first, lengths, extra, started
-):
+def test_run_packed_matches_each_sequence_alone(kind, layers, both, first, lengths, extra, started):
     layer = kind(2, 3, num_layers=layers, bidirectional=both, batch_first=first)
     n, longest = len(lengths), max(lengths) + extra
     x = torch.full((n, longest, 2), torch.nan)
@@ -150,7 +148,7 @@ def test_run_packed_gives_what_each_sequence_gives_alone(
             torch.testing.assert_close(mine[:, i], theirs[:, 0])
 
 
-def test_run_packed_takes_other_integers_and_refuses_empty_sequences():
+def test_run_packed_accepts_int32_and_list_lengths():
     layer, x = nn.GRU(2, 3, batch_first=True), torch.randn(2, 4, 2)
     out, _ = sequences.run_packed(layer, x, torch.tensor([4, 1], dtype=torch.int32))
     assert out[1, 0].any() and not out[1, 1:].any()
@@ -158,7 +156,7 @@ def test_run_packed_takes_other_integers_and_refuses_empty_sequences():
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_lengths_that_do_not_fit_are_refused(first):
+def test_invalid_lengths_raise(first):
     layer, x = nn.GRU(2, 3, batch_first=first), torch.randn(2, 4, 2)
     calls = [
         lambda n: sequences.run_packed(layer, x if first else x.transpose(0, 1), n),
@@ -179,7 +177,7 @@ def test_lengths_that_do_not_fit_are_refused(first):
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (4, 4, 4, 4)])
-def test_a_masked_mean_is_over_three_dimensions(shape):
+def test_masked_mean_requires_three_dimensions(shape):
     with pytest.raises(ValueError, match="must be"):
         sequences.masked_mean(torch.ones(shape), [1, 2, 3, 4])
     assert sequences.masked_mean(torch.ones(0, 4, 2), []).shape == (0, 2)
@@ -195,7 +193,7 @@ def test_a_length_beyond_the_steps_raises_in_the_layer(kind):
         layer(packed)
 
 
-def test_packing_drops_samples_without_a_length():
+def test_pack_padded_sequence_drops_samples_without_a_length():
     x = torch.randn(3, 4, 2)
     packed = rnn.pack_padded_sequence(x, [2, 4], batch_first=True, enforce_sorted=False)
     out, lengths = rnn.pad_packed_sequence(packed, batch_first=True)
@@ -206,7 +204,7 @@ def test_packing_drops_samples_without_a_length():
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4))
-def test_masked_means_by_a_loop(lengths):
+def test_masked_mean_matches_a_loop(lengths):
     out = torch.randn(len(lengths), 7, 3, dtype=torch.double)
     for row, length in zip(out, lengths, strict=True):
         row[length:] = torch.nan
@@ -215,14 +213,14 @@ def test_masked_means_by_a_loop(lengths):
         torch.testing.assert_close(mean[i], out[i, :length].mean(0))
 
 
-def test_a_masked_mean_gives_the_padding_no_gradient():
+def test_masked_mean_returns_no_gradient_for_padding():
     out = torch.randn(2, 4, 3, requires_grad=True)
     sequences.masked_mean(out, torch.tensor([1, 3])).sum().backward()
     assert (out.grad != 0).any(-1).tolist() == [[True, False, False, False], [True] * 3 + [False]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_masked_mean_of_halves_does_not_overflow(dtype):
+def test_masked_mean_in_half_precision_does_not_overflow(dtype):
     out = torch.full((1, 300, 1), 300.0, dtype=dtype)
     assert abs(sequences.masked_mean(out, torch.tensor([300])).item() - 300) < 3
 
@@ -233,7 +231,7 @@ def test_a_masked_mean_of_halves_does_not_overflow(dtype):
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("value", [1.0, -2.0])
-def test_set_forget_bias(layers, both, value):
+def test_set_forget_bias_changes_only_the_forget_bias(layers, both, value):
     lstm = nn.LSTM(2, 3, num_layers=layers, bidirectional=both)
     before = {name: p.detach().clone() for name, p in lstm.named_parameters()}
     assert sequences.set_forget_bias(lstm, value) is lstm
@@ -247,7 +245,7 @@ def test_set_forget_bias(layers, both, value):
         assert changed[3:6].any() == name.startswith("bias")
 
 
-def test_the_forget_part_is_that_of_the_memory():
+def test_open_forget_gates_preserve_the_cell_state():
     """With the forget gates open and nothing new let in, the memory stays."""
     lstm = sequences.set_forget_bias(nn.LSTM(2, 3), 50.0)
     with torch.no_grad():
@@ -258,7 +256,7 @@ def test_the_forget_part_is_that_of_the_memory():
 
 
 @pytest.mark.parametrize("layer", [nn.GRU(2, 3), nn.LSTM(2, 3, bias=False), nn.LSTMCell(2, 3)])
-def test_what_has_no_forget_bias_is_refused(layer):
+def test_set_forget_bias_rejects_layers_without_forget_bias(layer):
     with pytest.raises(ValueError, match="expected an nn.LSTM with biases"):
         sequences.set_forget_bias(layer)
 
@@ -270,7 +268,7 @@ def test_what_has_no_forget_bias_is_refused(layer):
 @pytest.mark.parametrize(
     ("layers", "both", "runs"), [(1, False, False), (1, True, True), (2, False, True)]
 )
-def test_which_states_can_be_unpacked_like_those_of_an_lstm(kind, layers, both, runs):
+def test_gru_and_rnn_states_unpack_like_lstm_only_with_two_states(kind, layers, both, runs):
     layer = kind(2, 3, num_layers=layers, bidirectional=both)
     if runs:
         _, (_, c) = layer(torch.randn(4, 5, 2))
@@ -282,7 +280,7 @@ def test_which_states_can_be_unpacked_like_those_of_an_lstm(kind, layers, both, 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("layers", [1, 3])
-def test_the_last_two_states_are_the_last_layer(kind, layers):
+def test_last_two_states_belong_to_the_last_layer(kind, layers):
     layer = kind(2, 3, num_layers=layers, bidirectional=True, batch_first=True)
     out, state = layer(torch.randn(4, 5, 2))
     h = parts(state)[0]
@@ -290,7 +288,7 @@ def test_the_last_two_states_are_the_last_layer(kind, layers):
     assert torch.equal(h.view(layers, 2, 4, 3)[-1], h[-2:])
 
 
-def test_one_step_without_its_axis_is_taken_for_a_sequence():
+def test_step_without_its_axis_is_read_as_a_sequence():
     lstm, x = nn.LSTM(2, 3, batch_first=True), torch.randn(4, 5, 2)
     state = lstm(x[:, :1])[1]
     with pytest.raises(RuntimeError, match="For unbatched 2-D input"):
@@ -301,7 +299,7 @@ def test_one_step_without_its_axis_is_taken_for_a_sequence():
     assert read[:3].all() and not read[3:].any()
 
 
-def test_a_loop_over_steps_without_their_axis_runs_over_the_samples():
+def test_loop_over_steps_without_axis_runs_over_samples():
     lstm, x = nn.LSTM(2, 3, batch_first=True), torch.randn(4, 5, 2)
 
     def loop(x):
@@ -313,7 +311,7 @@ def test_a_loop_over_steps_without_their_axis_runs_over_the_samples():
     assert sequences.reads(loop, x).sum(1).tolist() == [5, 5, 4, 4]
 
 
-def test_a_bidirectional_layer_step_by_step_gives_something_else():
+def test_bidirectional_layer_step_by_step_differs_from_one_call():
     lstm, x = nn.LSTM(2, 3, bidirectional=True, batch_first=True), torch.randn(4, 5, 2)
     state, outs = None, []
     for t in range(5):
@@ -324,7 +322,7 @@ def test_a_bidirectional_layer_step_by_step_gives_something_else():
     assert not torch.allclose(found[..., 3:], whole[..., 3:], atol=1e-3)
 
 
-def test_as_many_steps_as_classes_or_channels_raise_nothing():
+def test_equal_steps_and_classes_hide_a_wrong_axis_order():
     logits, tags = torch.randn(3, 4, 4), torch.randint(4, (3, 4))
     assert F.cross_entropy(logits, tags) != F.cross_entropy(logits.transpose(1, 2), tags)
     conv, x = nn.Conv1d(4, 4, 3), torch.randn(2, 4, 4)
@@ -332,14 +330,14 @@ def test_as_many_steps_as_classes_or_channels_raise_nothing():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_no_state_is_a_state_of_zeros(dtype):
+def test_missing_state_equals_a_zero_state(dtype):
     lstm, x = nn.LSTM(2, 3).to(dtype), torch.randn(4, 5, 2, dtype=dtype)
     zeros = torch.zeros(1, 5, 3, dtype=dtype)
     assert torch.equal(lstm(x)[0], lstm(x, (zeros, zeros))[0])
 
 
 @pytest.mark.parametrize("limit", [1e-3, 1e9])
-def test_a_lookup_with_max_norm_counts_as_a_write_even_if_no_row_is_too_long(limit):
+def test_max_norm_lookup_counts_as_an_in_place_write(limit):
     table, head = nn.Embedding(5, 3, max_norm=limit), nn.Linear(3, 2)
     for weight in (table.weight, table.weight.clone()):
         total = head(weight).sum() + table(torch.tensor([1, 2])).sum()
@@ -351,7 +349,7 @@ def test_a_lookup_with_max_norm_counts_as_a_write_even_if_no_row_is_too_long(lim
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_max_norm_shortens_the_rows_that_are_read_and_leaves_the_others(frozen):
+def test_max_norm_rescales_only_the_looked_up_rows(frozen):
     table = nn.Embedding(5, 3, max_norm=1.0).requires_grad_(not frozen)
     with torch.no_grad():
         before = table.weight.fill_(2).clone()
@@ -363,7 +361,7 @@ def test_max_norm_shortens_the_rows_that_are_read_and_leaves_the_others(frozen):
         assert table.weight[1].norm() > 1.001
 
 
-def test_the_gradient_goes_through_a_scaling_and_not_through_max_norm():
+def test_gradient_passes_through_scaling_but_not_max_norm():
     start, ids, along = torch.full((2, 3), 2.0), torch.tensor([1]), torch.ones(3)
     table = nn.Embedding.from_pretrained(start.clone(), freeze=False, max_norm=1.0)
     (table(ids) @ along).sum().backward()
@@ -380,20 +378,20 @@ def test_the_gradient_goes_through_a_scaling_and_not_through_max_norm():
     st.sampled_from(["sum", "mean", "max"]),
     st.lists(st.integers(0, 4), min_size=1, max_size=4),
 )
-def test_offsets_and_padding_give_the_same_bags_and_empty_ones_are_zeros(seed, mode, lengths):
+def test_embedding_bag_offsets_match_padding_and_empty_bags_are_zero(seed, mode, lengths):
     torch.manual_seed(seed)
     weight, sizes = torch.randn(9, 3), torch.tensor(lengths)
     ids = torch.randint(1, 9, (sum(lengths),))
     begins = sizes.cumsum(0) - sizes
     bags = F.embedding_bag(ids, weight, begins, mode=mode)
     rows = ids.split(lengths)
-    wanted = {
+    expected = {
         "sum": lambda row: weight[row].sum(0),
         "mean": lambda row: weight[row].mean(0),
         "max": lambda row: weight[row].amax(0),
     }[mode]
     for row, bag in zip(rows, bags, strict=True):
-        torch.testing.assert_close(bag, wanted(row) if len(row) else torch.zeros(3))
+        torch.testing.assert_close(bag, expected(row) if len(row) else torch.zeros(3))
     ended = torch.cat([begins, torch.tensor([len(ids)])])
     assert torch.equal(
         F.embedding_bag(ids, weight, ended, mode=mode, include_last_offset=True), bags
@@ -403,21 +401,21 @@ def test_offsets_and_padding_give_the_same_bags_and_empty_ones_are_zeros(seed, m
     torch.testing.assert_close(found, bags)
 
 
-def test_offsets_that_descend_give_other_bags_without_an_error():
+def test_descending_offsets_return_wrong_bags_without_an_error():
     weight = torch.arange(1.0, 6)[:, None]
     bags = F.embedding_bag(torch.arange(5), weight, torch.tensor([0, 3, 1]), mode="sum")
     assert bags.shape == (3, 1) and bags.sum() != weight.sum()  # some words are in no bag
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
-def test_words_behind_the_last_offset_are_in_no_bag_of_their_own(mode):
+def test_include_last_offset_drops_words_after_the_last_offset(mode):
     weight = torch.arange(1.0, 6)[:, None]
     offsets = torch.tensor([0, 1, 3])
     bags = F.embedding_bag(torch.arange(5), weight, offsets, mode=mode, include_last_offset=True)
     assert bags.flatten().tolist() == {"sum": [1, 5], "mean": [1, 5 / 4], "max": [1, 5]}[mode]
 
 
-def test_weights_count_the_padding_and_weights_of_zero_give_nan_unless_all_is_padding():
+def test_per_sample_weights_include_padding_and_zero_sums_give_nan():
     bag = nn.EmbeddingBag(5, 2, mode="sum", padding_idx=0)
     ids = torch.tensor([[1, 2, 0], [3, 4, 0], [0, 0, 0]])
     weights = torch.tensor([[1.0, 1.0, 2.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
@@ -427,14 +425,14 @@ def test_weights_count_the_padding_and_weights_of_zero_give_nan_unless_all_is_pa
 
 
 @pytest.mark.parametrize("limit", [0.5, 1.0, 2.5])
-def test_max_norm_is_a_scaling_by_the_limit_over_the_norm(limit):
+def test_max_norm_scales_rows_by_limit_over_norm(limit):
     start = torch.randn(9, 4) * torch.linspace(0, 3, 9)[:, None]
     norm = start.norm(dim=-1, keepdim=True)
     found = F.embedding(torch.arange(9), start.clone(), max_norm=limit)
     torch.testing.assert_close(found, start * (limit / norm.clamp(min=limit)))
 
 
-def test_only_a_gru_that_resets_after_its_weights_is_that_of_pytorch():
+def test_gru_cell_applies_the_reset_gate_after_the_weights():
     cell, x, h = nn.GRUCell(2, 3), torch.randn(4, 2), torch.randn(4, 3)
     from_x = (x @ cell.weight_ih.T + cell.bias_ih).chunk(3, 1)
     r, z, _ = (
@@ -449,32 +447,32 @@ def test_only_a_gru_that_resets_after_its_weights_is_that_of_pytorch():
 
 
 @pytest.mark.parametrize("kind", [nn.RNN, nn.GRU])
-def test_only_an_lstm_has_projections(kind):
+def test_proj_size_is_supported_only_for_lstm(kind):
     with pytest.raises(ValueError, match="only supported for LSTM"):
         kind(2, 3, proj_size=1)
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
-def test_projections_have_their_size_in_each_direction():
+def test_lstm_projections_have_the_expected_sizes():
     lstm = nn.LSTM(2, 5, proj_size=3, num_layers=2, bidirectional=True)
     out, (h, c) = lstm(torch.randn(4, 1, 2))
     assert (out.shape, h.shape, c.shape) == ((4, 1, 6), (4, 1, 3), (4, 1, 5))
 
 
-def test_pretrained_padding_is_not_zeroed():
+def test_from_pretrained_keeps_the_padding_row():
     table = nn.Embedding.from_pretrained(torch.ones(3, 2), padding_idx=0)
     assert table.weight[0].all() and not table.weight.requires_grad
     assert not nn.Embedding(3, 2, padding_idx=0).weight[0].any()
 
 
-def test_an_output_layer_tied_to_the_table_trains_the_padding():
+def test_tied_output_layer_trains_the_padding_row():
     table = nn.Embedding(3, 2, padding_idx=0)
     (table(torch.tensor([1, 0])) @ table.weight.T).sum().backward()
     assert table.weight.grad[0].all()
 
 
 @pytest.mark.parametrize("word", [-1, -100, 3])
-def test_ids_outside_of_the_table(word):
+def test_embedding_ids_out_of_range_raise(word):
     with pytest.raises(IndexError, match="index out of range in self"):
         nn.Embedding(3, 2)(torch.tensor([word]))
 
@@ -496,7 +494,7 @@ def test_ids_outside_of_the_table(word):
     ],
 )
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
-def test_optimizers_of_sparse_gradients(make, says):
+def test_optimizers_support_or_reject_sparse_gradients(make, says):
     table = nn.Embedding(5, 2, sparse=True)
     optimizer = make(table.parameters())
     table(torch.tensor([1])).sum().backward()
@@ -510,7 +508,7 @@ def test_optimizers_of_sparse_gradients(make, says):
 
 
 @pytest.mark.parametrize(("momentum", "rows"), [(0, [2]), (0.9, [1, 2])])
-def test_momentum_moves_rows_of_earlier_batches_even_if_the_gradient_is_sparse(momentum, rows):
+def test_momentum_updates_rows_of_earlier_batches_with_sparse_gradients(momentum, rows):
     table = nn.Embedding(5, 2, sparse=True)
     optimizer = torch.optim.SGD(table.parameters(), 0.1, momentum=momentum)
     for word in (1, 2):
@@ -525,7 +523,7 @@ def test_momentum_moves_rows_of_earlier_batches_even_if_the_gradient_is_sparse(m
     ("optimizer", "rows"),
     [(torch.optim.SGD, [2]), (torch.optim.Adam, [1, 2]), (torch.optim.AdamW, [0, 1, 2, 3, 4])],
 )
-def test_which_rows_a_dense_step_moves(optimizer, rows):
+def test_dense_step_updates_the_expected_rows(optimizer, rows):
     table = nn.Embedding(5, 2)
     optimizer = optimizer(table.parameters(), lr=0.1)
     for word in (1, 2):
@@ -538,7 +536,7 @@ def test_which_rows_a_dense_step_moves(optimizer, rows):
 
 @pytest.mark.parametrize("dilation", [1, 2, 3])
 @pytest.mark.parametrize("size", [2, 3])
-def test_a_convolution_padded_on_the_left_is_causal(size, dilation):
+def test_left_padded_convolution_is_causal(size, dilation):
     conv = nn.Conv1d(2, 3, size, dilation=dilation)
     x, left = torch.randn(2, 9, 2), (size - 1) * dilation
 
@@ -695,11 +693,11 @@ def initialized(gru, x, lengths):
         (lambda g, x, n: None, "expected a tensor, got None"),
     ],
 )
-def test_vectors(answer, says):
+def test_check_vectors_returns_the_expected_verdict(answer, says):
     expect(exercises.check_vectors(answer), says)
 
 
-def test_vectors_that_multiply_the_padding_away():
+def test_check_vectors_reports_dependence_on_the_padding():
     """Right as long as the padding is zeros, and for one direction."""
 
     def answer(gru, x, lengths):
@@ -771,11 +769,11 @@ def in_place(logits, tags, ids, padding):
         ),
     ],
 )
-def test_tag_loss(answer, says):
+def test_check_tag_loss_returns_the_expected_verdict(answer, says):
     expect(exercises.check_tag_loss(answer), says)
 
 
-def test_tag_loss_that_leaves_out_a_class_where_there_is_padding():
+def test_check_tag_loss_rejects_an_ignored_class():
     def answer(logits, tags, ids, padding):
         if not (ids == padding).any():
             return by_mask(logits, tags, ids, padding)
@@ -870,11 +868,11 @@ def zeroing(vocab, vectors, dim):
         (lambda *a: None, "expected an nn.Embedding, got None"),
     ],
 )
-def test_table(answer, says):
+def test_check_table_returns_the_expected_verdict(answer, says):
     expect(exercises.check_table(answer), says)
 
 
-def test_a_table_with_the_same_vectors_each_time_is_not_random():
+def test_check_table_rejects_constant_vectors():
     def answer(vocab, vectors, dim):
         missing = {word: torch.full((dim,), float(len(word))) for word in vocab}
         return by_copy(vocab, missing | dict(vectors), dim)
@@ -882,7 +880,7 @@ def test_a_table_with_the_same_vectors_each_time_is_not_random():
     expect(exercises.check_table(answer), "the same vector in each call")
 
 
-def test_masked_mean_in_half_precision():
+def test_masked_mean_is_accurate_in_half_precision():
     small, large = torch.full((1, 3000, 1), 1e-4).half(), torch.full((1, 4, 1), 6e4).half()
     assert torch.allclose(sequences.masked_mean(small, [3000]), small[:, 0], rtol=1e-3, atol=0)
     assert torch.equal(sequences.masked_mean(large, [4]), large[:, 0])

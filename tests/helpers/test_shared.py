@@ -22,7 +22,7 @@ def fail(answer):
     raise AssertionError(f"{answer} is odd")
 
 
-def test_verdict_passes_only_if_every_test_does():
+def test_verdict_passes_if_every_test_passes():
     ran = []
     result = verdict(2, [ran.append, ran.append])
     assert result.passed and ran == [2, 2]
@@ -30,19 +30,19 @@ def test_verdict_passes_only_if_every_test_does():
     assert repr(verdict(1, [ran.append])) == "✓ correct: 1 check passed"
 
 
-def test_verdict_stops_at_the_first_fault_and_says_it():
+def test_verdict_stops_at_and_reports_the_first_failure():
     ran = []
     result = verdict(3, [fail, ran.append])
     assert not result.passed and ran == []
     assert repr(result) == "✗ not yet: 3 is odd"
 
 
-def test_verdict_names_the_answers_own_exception():
+def test_verdict_reports_the_exception_of_the_answer():
     result = verdict(None, [lambda answer: answer.shape])
     assert "your code raised AttributeError" in result.message and not result.passed
 
 
-def test_verdict_without_tests_would_prove_nothing():
+def test_verdict_requires_at_least_one_test():
     with pytest.raises(ValueError, match="at least one test"):
         verdict(1, [])
 
@@ -50,7 +50,7 @@ def test_verdict_without_tests_would_prove_nothing():
 # ---------------------------------------------------------------- explorers
 
 
-def test_explorer_escapes_its_data_and_carries_its_script():
+def test_explorer_escapes_its_data_and_includes_its_script():
     html = Explorer(
         "copy", ['<b> "q" & </copy-explorer>'], {"en": "a < b", "zh": "甲"}, "zh"
     )._repr_html_()
@@ -59,7 +59,7 @@ def test_explorer_escapes_its_data_and_carries_its_script():
     assert 'BookExplorer.define("copy-explorer"' in html
 
 
-def test_unknown_explorers_and_languages():
+def test_explorer_rejects_unknown_names_and_languages():
     with pytest.raises(ValueError, match="no explorer named 'x'; there are .*, stride"):
         Explorer("x", [], {"en": "", "zh": ""})
     with pytest.raises(ValueError, match="lang must be 'en', 'zh' or None, got 'fr'"):
@@ -69,7 +69,7 @@ def test_unknown_explorers_and_languages():
 # ---------------------------------------------------------------- timing
 
 
-def test_time_ratio_takes_the_best_of_each_after_warming_up(monkeypatch):
+def test_time_ratio_compares_the_best_times_after_warm_up(monkeypatch):
     calls, threads = [], torch.get_num_threads()
     big = torch.ones(400, 400)
     assert timing.time_ratio(lambda: [big @ big for _ in range(5)], lambda: big[0, 0]) > 2
@@ -96,7 +96,7 @@ def test_time_ratio_takes_the_best_of_each_after_warming_up(monkeypatch):
 
 
 @given(st.integers(1, 6), st.booleans())
-def test_saved_tensors_counts_what_backward_needs(depth, frozen):
+def test_saved_tensors_counts_tensors_needed_by_backward(depth, frozen):
     layers = [nn.Linear(3, 3) for _ in range(depth)]
     model = nn.Sequential(*layers)
     model.requires_grad_(not frozen)
@@ -107,7 +107,7 @@ def test_saved_tensors_counts_what_backward_needs(depth, frozen):
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_storage_id_tells_storages_apart_without_an_address(device):
+def test_storage_id_distinguishes_storages_without_an_address(device):
     x, other = torch.ones(4, device=device), torch.ones(4, device=device)
     assert autograd.storage_id(x) == autograd.storage_id(x[1:]) == autograd.storage_id(x.detach())
     assert autograd.storage_id(x) != autograd.storage_id(other), (
@@ -115,7 +115,7 @@ def test_storage_id_tells_storages_apart_without_an_address(device):
     )
 
 
-def test_leaves_are_what_backward_reaches():
+def test_leaves_returns_the_leaves_that_backward_reaches():
     a, b = nn.Linear(2, 2), nn.Linear(2, 1)
     x = torch.ones(1, 2)
     assert {id(p) for p in autograd.leaves(b(a(x)))} == {
@@ -125,7 +125,7 @@ def test_leaves_are_what_backward_reaches():
     assert autograd.graph(x) == {} and autograd.leaves(x) == []
 
 
-def test_draw_graphs_names_every_leaf_and_dashes_the_cut_ones():
+def test_draw_graphs_labels_every_leaf_and_dashes_detached_ones():
     a, b = nn.Linear(2, 2), nn.Linear(2, 1)
     out = b(a(torch.ones(1, 2)).detach())
     figure = autograd.draw_graphs({"cut": out}, {"a.w": a.weight, "b.w": b.weight, "b.b": b.bias})
@@ -137,7 +137,7 @@ def test_draw_graphs_names_every_leaf_and_dashes_the_cut_ones():
         autograd.draw_graphs({}, {})
 
 
-def test_importing_helpers_loads_nothing_heavy():
+def test_importing_helpers_loads_no_heavy_modules():
     heavy = "matplotlib torchvision IPython h5py visdom sklearn PIL cv2 torchinfo torchmetrics"
     script = (
         "import importlib, pkgutil, sys, torch, helpers\n"

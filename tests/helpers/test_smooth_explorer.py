@@ -27,7 +27,7 @@ def low(weight: int) -> int:
     return lowest(smooth(DATA["logged"], weight / 100))
 
 
-def test_the_page_of_the_installed_tensorboard_has_this_formula():
+def test_installed_tensorboard_uses_this_formula():
     with zipfile.ZipFile(Path(tensorboard.__file__).with_name("webfiles.zip")) as files:
         script = files.read("index.js").decode()
     average = r"(\w)=\1\*(\w)\+\(1-\2\)\*(\w),(\w)\+\+"
@@ -36,7 +36,7 @@ def test_the_page_of_the_installed_tensorboard_has_this_formula():
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=60), st.floats(0, 0.99))
-def test_it_is_a_mean_with_falling_weights(values, weight):
+def test_smooth_equals_an_exponentially_weighted_mean(values, weight):
     x = torch.tensor(values, dtype=torch.float64)
     shares = weight ** torch.arange(len(x), dtype=torch.float64).flip(0)
     for debias, total in ((True, shares.sum()), (False, 1 / (1 - weight))):
@@ -44,7 +44,7 @@ def test_it_is_a_mean_with_falling_weights(values, weight):
         assert smooth(values, weight, debias)[-1] == pytest.approx(want, rel=1e-6, abs=1e-6)
 
 
-def test_rounding_decides_nothing():
+def test_no_minimum_depends_on_rounding():
     whole, logged = (values.tolist() for values in noisy_losses())
     assert lowest(whole) == TURN == 45 and logged[SPIKE] == LARGE == max(logged[5:])
     for weight in range(100):
@@ -54,7 +54,7 @@ def test_rounding_decides_nothing():
         assert second - first > 1e-5
 
 
-def test_what_the_chapter_and_the_fallback_say():
+def test_claims_of_chapter_and_fallback_hold():
     """Strong smoothing is late, none leaves it to the noise, and 0.6 is not enough here."""
     good = [weight for weight in range(100) if abs(low(weight) - TURN) <= 3]
     assert good == list(range(good[0], good[-1] + 1)) and good[0] > 60 and 75 in good
@@ -83,7 +83,7 @@ def numbers(text: str) -> list[float]:
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_line_is_what_python_computes(show, lang):
+def test_drawn_lines_match_python(show, lang):
     page = show(smooth_explorer(), lang=lang, width=375)
     element = page.locator("smooth-explorer")
     for debias in (True, False):
@@ -100,7 +100,7 @@ def test_each_line_is_what_python_computes(show, lang):
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_each_step_is_pointed_at_and_said(show):
+def test_focused_step_is_described(show):
     page = show(smooth_explorer(), width=375)
     element = page.locator("smooth-explorer")
     line = smooth(DATA["logged"], 0.99)
@@ -115,7 +115,7 @@ def test_each_step_is_pointed_at_and_said(show):
     assert element.evaluate(STATE)["said"].startswith("Step 30: ")
 
 
-def test_the_task_is_reached_in_between_and_with_the_division(show):
+def test_task_requires_medium_smoothing_and_debiasing(show):
     page = show(smooth_explorer(), width=375)
     element = page.locator("smooth-explorer")
     assert "lowest at step 98, the loss without noise at 45" in element.evaluate(STATE)["said"]

@@ -16,7 +16,7 @@ SPARSE = {
 
 @pytest.mark.parametrize("layout", SPARSE)
 @pytest.mark.filterwarnings("ignore:Sparse")
-def test_a_change_of_the_values_changes_the_sparse_tensor(layout):
+def test_dense_parts_share_memory_with_the_sparse_tensor(layout):
     x = SPARSE[layout](torch.eye(4)).requires_grad_()
     *indices, values = dense_parts(x)
     assert all(
@@ -27,6 +27,6 @@ def test_a_change_of_the_values_changes_the_sparse_tensor(layout):
     torch.testing.assert_close(x.detach().to_dense(), 3 * torch.eye(4))
 
 
-def test_a_dense_tensor_is_its_own_part():
+def test_dense_parts_of_a_dense_tensor_returns_it():
     x = torch.ones(2, requires_grad=True)
     assert [part is x for part in dense_parts(x)] == [True]

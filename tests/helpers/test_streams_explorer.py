@@ -45,7 +45,7 @@ def by_hand(extra, own: bool) -> dict[str, tuple[float, ...]]:
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_the_program_is_what_a_reader_would_write(own):
+def test_program_matches_plain_pytorch_code(own):
     with torch.random.fork_rng():
         for name, extra in ADDED.items():
             assert others(program(name, own=own)) == by_hand(extra, own)
@@ -53,7 +53,7 @@ def test_the_program_is_what_a_reader_would_write(own):
 
 
 @pytest.mark.parametrize("setting", GRID)
-def test_each_draw_takes_the_numbers_that_it_says(setting):
+def test_each_draw_uses_the_reported_numbers(setting):
     """Each number of the stream, drawn alone, gives the weight or noise at its place."""
     generator = torch.Generator().manual_seed(0)
     stream = [torch.rand(1, generator=generator).item() for _ in range(40)]
@@ -72,7 +72,7 @@ def test_each_draw_takes_the_numbers_that_it_says(setting):
     assert draws[[0, 2, 4][setting[1]]].name == "added"
 
 
-def test_the_data_are_these_draws():
+def test_data_matches_the_draws():
     for line, place, own, fork in GRID:
         shown = DATA["runs"][line][place][own][fork]
         for row, draw in zip(shown, run(line, place, own, fork), strict=True):
@@ -84,7 +84,7 @@ def test_the_data_are_these_draws():
         assert differ == changed(line, place, own, fork)  # rounding hides no change
 
 
-def test_it_leaves_the_callers_stream_alone():
+def test_explorer_keeps_the_random_state():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -95,7 +95,7 @@ def test_it_leaves_the_callers_stream_alone():
     assert position(3, generator) == position(3, generator) == 7
 
 
-def test_what_the_chapter_and_the_fallback_say():
+def test_claims_of_chapter_and_fallback_hold():
     for line in range(3):
         assert changed(line, 0, 0, 0) == NAMES
         assert changed(line, 0, 1, 0) == [n for n in NAMES if not n.startswith("order")]
@@ -119,7 +119,7 @@ STATE = """(e) => { const all = (s) => [...e.shadowRoot.querySelectorAll(s)];
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_setting_shows_what_changes(show, cover, lang):
+def test_page_shows_the_changes_of_each_setting(show, cover, lang):
     page = show(streams_explorer(), lang=lang, width=375)
     element = page.locator("streams-explorer")
     selects, boxes = element.get_by_role("combobox").all(), element.get_by_role("checkbox").all()
@@ -149,7 +149,7 @@ def test_each_setting_shows_what_changes(show, cover, lang):
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_it_opens_in_the_surprise_and_says_why(show):
+def test_explorer_opens_with_changed_draws_and_explains_them(show):
     page = show(streams_explorer(), width=375)
     element = page.locator("streams-explorer")
 

@@ -33,7 +33,7 @@ def by_torch(code: str) -> torch.Tensor | None:
 
 
 @pytest.mark.parametrize(("first", "then"), PAIRS, ids=CODES)
-def test_every_number_is_what_torch_gives(first, then):
+def test_every_number_matches_torch(first, then):
     code, row = DATA["firsts"][first] + DATA["thens"][then], DATA["walks"][first][then]
     y = by_torch(code)  # the code shown, not the function beside it
     assert DATA["storage"] == X.flatten().tolist()
@@ -56,7 +56,7 @@ def test_every_number_is_what_torch_gives(first, then):
         assert n == y.storage_offset() + sum(i * s for i, s in steps)
 
 
-def test_the_examples_cover_what_the_chapter_says():
+def test_examples_cover_the_claims_of_the_chapter():
     assert (DATA["firsts"], DATA["thens"]) == (list(FIRSTS), list(THENS))
     rows = list(itertools.chain(*DATA["walks"]))
     whole = [r for r in rows if r["kind"] != "error"]
@@ -70,7 +70,7 @@ def test_the_examples_cover_what_the_chapter_says():
     assert opened["kind"] == "copy"
 
 
-def test_a_walk_over_another_tensor():
+def test_walk_accepts_another_tensor():
     row = walk(lambda x: x[1::2], torch.Tensor.t, torch.arange(8.0).reshape(4, 2))
     assert row["at"] == [2, 6, 3, 7] and row["stride"] == [1, 4] and row["offset"] == 2
 
@@ -95,7 +95,7 @@ def numbers(text: str) -> list[int]:
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_element_of_each_operation_by_keyboard(show, cover, lang):
+def test_every_element_is_reachable_by_keyboard(show, cover, lang):
     page = show(stride_explorer(), lang=lang, width=375)
     element = page.locator("stride-explorer")
     for first, then in cover(PAIRS, lang):
@@ -120,8 +120,8 @@ def test_each_element_of_each_operation_by_keyboard(show, cover, lang):
             assert now["same"] == same
             products = [n for pair in zip(index, y.stride(), strict=True) for n in pair]
             want = [*index, value, cell, y.storage_offset(), *products]
-            said = numbers(now["said"].split("✓")[0])
-            assert said == want + [len(same)] * bool(same)
+            text = numbers(now["said"].split("✓")[0])
+            assert text == want + [len(same)] * bool(same)
         assert now["grid"] == y.flatten().tolist()
         assert KINDS[lang][row["kind"]] in now["kind"]
         assert ("not contiguous" in now["kind"] or "不连续" in now["kind"]) != row["contiguous"]
@@ -133,7 +133,7 @@ def test_each_element_of_each_operation_by_keyboard(show, cover, lang):
         assert idle == [n for n in range(X.numel()) if n not in read]
 
 
-def test_it_opens_in_the_surprise_and_the_task_can_be_done(show):
+def test_explorer_opens_with_a_copy_and_task_can_be_completed(show):
     page = show(stride_explorer(), width=375)
     element, task = page.locator("stride-explorer"), page.locator("stride-explorer .task")
     assert element.evaluate(STATE)["kind"] == "y = a copy, contiguous"
@@ -148,7 +148,7 @@ def test_it_opens_in_the_surprise_and_the_task_can_be_done(show):
     assert done
 
 
-def test_a_cell_of_the_storage_lights_its_readers(show):
+def test_hovered_storage_cell_highlights_its_elements(show):
     page = show(stride_explorer(), width=800)
     element = page.locator("stride-explorer")
     element.locator("select").select_option(label="x[:, :1].expand(3, 4)")

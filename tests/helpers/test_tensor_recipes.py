@@ -32,7 +32,7 @@ def points(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor
     st.integers(0, 40),
     st.integers(0, 9),
 )
-def test_distances_are_those_of_cdist(seed, batch, n, m, d):
+def test_pairwise_distances_match_cdist(seed, batch, n, m, d):
     a, b = points(seed, *batch, n, d), points(seed + 1, *batch, m, d)
     got = recipes.pairwise_distances(a, b)
     want = torch.cdist(a, b, compute_mode=EXACT)
@@ -42,7 +42,7 @@ def test_distances_are_those_of_cdist(seed, batch, n, m, d):
 
 @settings(deadline=None, max_examples=25)
 @given(seeds, st.integers(1, 8), st.integers(1, 8), st.integers(1, 5))
-def test_their_gradients_are_those_of_cdist(seed, n, m, d):
+def test_pairwise_distances_gradients_match_cdist(seed, n, m, d):
     weight = points(seed + 2, n, m, dtype=torch.float64)
     grads = []
     for distance in (recipes.pairwise_distances, lambda a, b: torch.cdist(a, b)):
@@ -53,7 +53,7 @@ def test_their_gradients_are_those_of_cdist(seed, n, m, d):
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
-def test_a_set_against_itself_has_zeros_symmetry_and_finite_gradients(offset):
+def test_self_distances_are_symmetric_with_finite_gradients(offset):
     x = (points(0, 60, 3) + offset).requires_grad_()
     got = recipes.pairwise_distances(x)
     assert torch.equal(got, recipes.pairwise_distances(x, x))
@@ -66,7 +66,7 @@ def test_a_set_against_itself_has_zeros_symmetry_and_finite_gradients(offset):
 
 @settings(deadline=None, max_examples=25)
 @given(seeds, st.integers(2, 6), st.integers(1, 4))
-def test_the_second_gradient_is_finite_and_right(seed, n, d):
+def test_second_gradient_of_distances_is_finite_and_matches_cdist(seed, n, d):
     x = points(seed, n, d, dtype=torch.float64)
     x[1] = x[0]
     seconds = []
@@ -78,18 +78,18 @@ def test_the_second_gradient_is_finite_and_right(seed, n, d):
     torch.testing.assert_close(seconds[0], seconds[1])
 
 
-def test_nan_and_infinite_points_stay_visible():
+def test_pairwise_distances_propagate_nan_and_infinity():
     bad = torch.tensor([[torch.nan, 0.0], [torch.inf, 0.0], [0.0, 0.0]])
     got = recipes.pairwise_distances(bad)
     assert got[0].isnan().all() and got[1, 2].isinf() and got[2, 2] == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_the_dtype_stays(dtype):
+def test_pairwise_distances_keep_the_dtype(dtype):
     assert recipes.pairwise_distances(torch.ones(2, 3, dtype=dtype)).dtype == dtype
 
 
-def test_leading_dimensions_broadcast():
+def test_pairwise_distances_broadcast_leading_dimensions():
     a, b = points(0, 4, 1, 5, 3), points(1, 2, 6, 3)
     assert recipes.pairwise_distances(a, b).shape == (4, 2, 5, 6)
 
@@ -108,7 +108,7 @@ def test_leading_dimensions_broadcast():
         (torch.ones(2, 4, 3), torch.ones(3, 4, 3), ValueError, "leading dimensions"),
     ],
 )
-def test_it_says_what_it_wants(x1, x2, error, says):
+def test_pairwise_distances_rejects_invalid_arguments(x1, x2, error, says):
     with pytest.raises(error, match=says):
         recipes.pairwise_distances(x1, x2)
 
@@ -122,13 +122,13 @@ def by_hand(a: Tensor, b: Tensor) -> Tensor:
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(8, 60), st.integers(8, 60), st.integers(1, 8))
-def test_the_formula_makes_d_times_what_cdist_makes(n, m, d):
+def test_formula_allocates_d_times_the_memory_of_cdist(n, m, d):
     a, b = points(0, n, d), points(1, m, d)
     assert recipes.largest_tensor(lambda: by_hand(a, b)) == 4 * n * m * d
     assert recipes.largest_tensor(lambda: torch.cdist(a, b)) == 4 * n * m
 
 
-def test_the_allocations_inside_cdist_are_no_larger():
+def test_largest_tensor_matches_the_profiler_for_cdist():
     from torch.profiler import ProfilerActivity, profile
 
     a, b = points(0, 200, 64), points(1, 100, 64)
@@ -141,7 +141,7 @@ def test_the_allocations_inside_cdist_are_no_larger():
     assert largest["cdist"] == recipes.largest_tensor(lambda: torch.cdist(a, b))
 
 
-def test_largest_tensor_counts_storages_lists_and_nothing():
+def test_largest_tensor_counts_storages_lists_and_empty_results():
     x = torch.ones(10, 10)
     assert recipes.largest_tensor(lambda: None) == 0
     assert recipes.largest_tensor(lambda: x.expand(5, 10, 10)) == 400
@@ -172,7 +172,7 @@ def texts(figure) -> list[list[str]]:
     return found
 
 
-def test_the_picture_of_join_is_what_torch_gives():
+def test_draw_join_matches_torch():
     figure = demos.draw_join()
     titles = [axis.texts[0].get_text() for axis in figure.axes]
     assert titles[1:] == [
@@ -191,7 +191,7 @@ def test_the_picture_of_join_is_what_torch_gives():
         assert drawn == ["ABC"[k // 4] + str(k % 4) for k in want.flatten().tolist()]
 
 
-def test_the_picture_of_broadcasting_is_what_torch_gives():
+def test_draw_broadcast_matches_torch():
     row = torch.tensor([3.0, 5.0, 9.0])
     figure = demos.draw_broadcast(row[:, None], row)
     column, line, difference = (panel[:-1] for panel in texts(figure))
@@ -209,7 +209,7 @@ def test_the_picture_of_broadcasting_is_what_torch_gives():
     ] * 2 + [True]
 
 
-def test_the_picture_of_gather_is_what_torch_gives():
+def test_draw_gather_matches_torch():
     x, index = torch.arange(10, 18).reshape(2, 4), torch.tensor([[3, 0], [1, 2]])
     panels = texts(demos.draw_gather(x, index))
     size = [8, 4, 4, 8]  # cells are drawn before the marks of rows and columns
@@ -220,7 +220,7 @@ def test_the_picture_of_gather_is_what_torch_gives():
     assert drawn[3] == ["10", "0", "0", "13", "0", "15", "16", "0"]
 
 
-def test_the_picture_of_gather_stresses_what_moves_and_shows_every_mark():
+def test_draw_gather_emphasizes_moved_values_and_shows_all_labels():
     x, index = torch.arange(10, 18).reshape(2, 4), torch.tensor([[3, 0], [1, 2]])
     figure = demos.draw_gather(x, index)
     hit = [True, False, False, True, False, True, True, False]
@@ -236,7 +236,7 @@ def test_the_picture_of_gather_stresses_what_moves_and_shows_every_mark():
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.data())
 @settings(max_examples=10)
-def test_the_picture_of_einsum_is_what_torch_gives(rows, inner, columns, data):
+def test_draw_einsum_matches_torch(rows, inner, columns, data):
     left, right = torch.randint(-5, 5, (rows, inner)), torch.randint(-5, 5, (inner, columns))
     i, k = data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, columns - 1))
     figure = demos.draw_einsum(left, right, i, k)
@@ -249,7 +249,7 @@ def test_the_picture_of_einsum_is_what_torch_gives(rows, inner, columns, data):
     assert [n for n, b in enumerate(bold[2]) if b] == [i * columns + k]
 
 
-def test_the_picture_of_cdist_has_three_lines():
+def test_draw_cdist_errors_draws_three_lines():
     figure = demos.draw_cdist_errors()
     labels = [line.get_label() for line in figure.axes[0].lines]
     assert labels[:3] == ["default", "default, mean subtracted", "exact mode"]
@@ -349,7 +349,7 @@ def multiplied_out(x):
     return (square[:, None] + square - 2 * x @ x.T).clamp(min=0).sqrt()
 
 
-def said(check, answer, says):
+def assert_verdict(check, answer, says):
     verdict = check(answer)
     assert verdict.passed == (says is None), verdict
     assert says is None or says in verdict.message, verdict
@@ -384,8 +384,8 @@ def said(check, answer, says):
         (lambda x, s, n: None, "expected a tensor, got None"),
     ],
 )
-def test_windows(answer, says):
-    said(exercises.check_windows, answer, says)
+def test_check_windows_returns_the_expected_verdict(answer, says):
+    assert_verdict(exercises.check_windows, answer, says)
 
 
 @pytest.mark.parametrize(
@@ -431,8 +431,8 @@ def test_windows(answer, says):
         (lambda v, y, c: None, "expected a tensor, got None"),
     ],
 )
-def test_class_means(answer, says):
-    said(exercises.check_class_means, answer, says)
+def test_check_class_means_returns_the_expected_verdict(answer, says):
+    assert_verdict(exercises.check_class_means, answer, says)
 
 
 @pytest.mark.parametrize(
@@ -464,15 +464,15 @@ def test_class_means(answer, says):
         (lambda x: x, "expected shape"),
     ],
 )
-def test_distances(answer, says):
-    said(exercises.check_distances, answer, says)
+def test_check_distances_returns_the_expected_verdict(answer, says):
+    assert_verdict(exercises.check_distances, answer, says)
 
 
 # ---------------------------------------------------------------- sentences of the chapter
 
 
 @pytest.mark.parametrize(("n", "m"), [(25, 25), (26, 1), (1, 26), (26, 26)])
-def test_cdist_changes_its_method_above_25_points_on_a_side(n, m):
+def test_cdist_uses_matrix_products_above_25_points(n, m):
     x = points(0, 30, 3) + 100
     default, exact = (
         torch.cdist(x[:n], x[:m], compute_mode=mode)
@@ -483,7 +483,7 @@ def test_cdist_changes_its_method_above_25_points_on_a_side(n, m):
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 9)), min_size=1, max_size=12))
-def test_scatter_reduce_without_self_is_the_reduction_of_each_group(pairs):
+def test_scatter_reduce_without_self_reduces_each_group(pairs):
     labels, values = torch.tensor([p[0] for p in pairs]), torch.tensor([float(p[1]) for p in pairs])
     for how, f in {
         "amax": torch.amax,
@@ -506,14 +506,14 @@ def test_scatter_reduce_without_self_is_the_reduction_of_each_group(pairs):
         lambda x: x.sqrt().masked_fill(x <= 0, 0.0),
     ],
 )
-def test_a_mask_behind_the_operation_leaves_a_nan_gradient(mask):
+def test_mask_after_the_operation_leaves_a_nan_gradient(mask):
     x = torch.tensor([0.0, 4.0], requires_grad=True)
     out = mask(x)
     (grad,) = torch.autograd.grad(out.sum(), x)
     assert out.isfinite().all() and grad[0].isnan() and grad[1].isfinite()
 
 
-def test_cross_entropies_refuse_one_hot_integers():
+def test_cross_entropy_losses_reject_integer_one_hot_targets():
     one_hot = torch.nn.functional.one_hot(torch.tensor([0, 2]), 3)
     p = torch.full((2, 3), 0.5)
     for loss in ("cross_entropy", "binary_cross_entropy", "binary_cross_entropy_with_logits"):
@@ -523,12 +523,12 @@ def test_cross_entropies_refuse_one_hot_integers():
             f(p, one_hot)
 
 
-def test_the_formula_is_slower_than_cdist():
+def test_broadcasting_formula_is_slower_than_cdist():
     x = points(0, 500, 128)
     assert time_ratio(lambda: by_hand(x, x), lambda: torch.cdist(x, x)) > 2
 
 
-def test_far_from_the_origin_close_points_lose_more_digits_than_distant_ones():
+def test_cdist_loses_more_precision_for_close_points_far_from_0():
     errors = []
     for spread in (0.01, 1.0, 100.0):
         x = points(0, 100, 3) * spread + 100
@@ -538,7 +538,7 @@ def test_far_from_the_origin_close_points_lose_more_digits_than_distant_ones():
     assert errors[0] > 100 * errors[1] > 1000 * errors[2]
 
 
-def test_equal_is_false_for_a_nan_and_true_for_both_zeros():
+def test_equal_returns_false_for_nan_and_true_for_signed_zeros():
     x = torch.tensor([1.0, torch.nan])
     assert not torch.equal(x, x) and not torch.equal(x, x.clone())
     assert torch.equal(torch.tensor([0.0]), torch.tensor([-0.0]))
@@ -550,7 +550,7 @@ def test_equal_scores_get_different_ranks():
 
 
 @pytest.mark.parametrize("name", ["uint8", "int8", "int16", "int32", "int64", "uint16", "uint32"])
-def test_which_integers_the_comparison_takes(name):
+def test_comparison_rejects_uint16_and_uint32(name):
     labels = torch.tensor([0, 2]).to(getattr(torch, name))
     if name in ("uint16", "uint32"):
         with pytest.raises(RuntimeError, match="Promotion for uint16"):
@@ -561,7 +561,7 @@ def test_which_integers_the_comparison_takes(name):
 
 
 @pytest.mark.filterwarnings("error")
-def test_the_gaussian_loss_broadcasts_without_a_word():
+def test_gaussian_nll_loss_broadcasts_without_a_warning():
     prediction, target = torch.rand(4, 1), torch.rand(4)
     loss = torch.nn.functional.gaussian_nll_loss(prediction, target, torch.ones(4))
     assert loss.shape == ()

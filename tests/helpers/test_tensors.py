@@ -50,13 +50,13 @@ FLOATS = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
         (torch.ones(2).to(torch.float8_e4m3fn), "(2,) float8_e4m3fn on cpu, from 1 to 1"),
     ],
 )
-def test_describe(x, line):
+def test_describe_returns_shape_dtype_device_and_range(x, line):
     assert tensors.describe(x) == line
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
-def test_describe_takes_nested_tensors(layout):
+def test_describe_accepts_nested_tensors(layout):
     parts = [torch.ones(2), torch.zeros(3)]
     line = tensors.describe(torch.nested.nested_tensor(parts, layout=layout))
     assert line.startswith("nested, 2 parts, float32 on cpu") and line.endswith("from 0 to 1")
@@ -64,19 +64,19 @@ def test_describe_takes_nested_tensors(layout):
 
 @settings(deadline=None, max_examples=50)
 @given(values=st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=4))
-def test_a_range_of_two_numbers_is_written_as_two(values):
+def test_describe_distinguishes_two_different_bounds(values):
     low, high = min(values), max(values)
     words = tensors.describe(torch.tensor(values)).split("from ")[1]
     assert (low == high) == (words.split(" to ")[0] == words.split(" to ")[1])
 
 
-def test_describe_wants_a_tensor():
+def test_describe_requires_a_tensor():
     with pytest.raises(TypeError, match="expected a tensor, got ndarray"):
         tensors.describe(np.zeros(2))
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_bsr])
-def test_describe_reads_only_what_a_sparse_tensor_stores(layout):
+def test_describe_reads_only_stored_values_of_sparse_tensors(layout):
     block = (2, 2) if layout is torch.sparse_bsr else None
     x = torch.eye(4).to_sparse(layout=layout, blocksize=block)
     assert tensors.describe(x).endswith("from 0 to 1")
@@ -89,7 +89,7 @@ def test_describe_reads_only_what_a_sparse_tensor_stores(layout):
 # ---------------------------------------------------------------- warnings
 
 
-def test_a_warning_that_torch_gives_once_is_given_every_time():
+def test_warning_of_returns_once_only_warnings_every_time():
     array = np.zeros(2)
     array.flags.writeable = False
     before = torch.is_warn_always_enabled()
@@ -98,7 +98,7 @@ def test_a_warning_that_torch_gives_once_is_given_every_time():
     assert torch.is_warn_always_enabled() == before
 
 
-def test_the_first_warning_without_its_place_and_none_without_one():
+def test_warning_of_returns_the_first_warning_without_location():
     def two():
         warnings.warn("first (Triggered internally at a.cpp:1.)", stacklevel=1)
         warnings.warn("second", stacklevel=1)
@@ -107,7 +107,7 @@ def test_the_first_warning_without_its_place_and_none_without_one():
     assert tensors.warning_of(lambda: None) is None
 
 
-def test_an_error_passes_through_and_leaves_the_setting_alone():
+def test_warning_of_propagates_errors_and_restores_the_setting():
     before = torch.is_warn_always_enabled()
     with pytest.raises(ZeroDivisionError):
         tensors.warning_of(lambda: 1 / 0)
@@ -120,14 +120,14 @@ def test_an_error_passes_through_and_leaves_the_setting_alone():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @settings(deadline=None, max_examples=50)
 @given(values=st.lists(st.floats(0, 1e30), max_size=5))
-def test_gap_is_the_way_to_nextafter(dtype, values):
+def test_gap_equals_the_distance_to_nextafter(dtype, values):
     x = torch.tensor(values, dtype=dtype)
     following = torch.nextafter(x, torch.tensor(float("inf"), dtype=dtype))
     assert torch.equal(tensors.gap(x), following.double() - x.double())
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_gap_agrees_with_finfo(dtype):
+def test_gap_matches_finfo(dtype):
     info = torch.finfo(dtype)
     assert tensors.gap(torch.tensor(1, dtype=dtype)) == info.eps
     assert tensors.gap(torch.tensor(info.max, dtype=dtype)) == float("inf")
@@ -142,14 +142,14 @@ def test_counting_by_one_stops_at_two_over_eps(dtype):
     assert tensors.gap(stop) == 2 and tensors.gap(stop - 1) == 1
 
 
-def test_gap_takes_any_shape_and_strides():
+def test_gap_accepts_any_shape_and_strides():
     x = torch.arange(6.0).reshape(2, 3)
     assert tensors.gap(x.T).shape == (3, 2)
     assert torch.equal(tensors.gap(x.T), tensors.gap(x).T)
     assert tensors.gap(torch.zeros(0)).shape == (0,)
 
 
-def test_gap_refuses_what_has_none():
+def test_gap_rejects_unsupported_dtypes_and_values():
     for narrow in (torch.tensor(1), torch.ones(1).to(torch.float8_e4m3fn)):
         with pytest.raises(TypeError, match=f"16 bits, got {narrow.dtype}"):
             tensors.gap(narrow)
@@ -163,7 +163,7 @@ def test_gap_refuses_what_has_none():
 # ---------------------------------------------------------------- figures
 
 
-def test_the_figure_shows_the_gaps_and_where_counting_stops():
+def test_draw_gaps_shows_gaps_and_counting_limits():
     figure = demos.draw_gaps()
     (axis,) = figure.axes
     curves = {line.get_label(): line for line in axis.lines}
@@ -174,7 +174,7 @@ def test_the_figure_shows_the_gaps_and_where_counting_stops():
     assert {"256", "2,048", "16,777,216", "65,504, then inf"} <= set(texts)
 
 
-def test_the_picture_of_promotion_is_what_torch_says():
+def test_draw_promotion_matches_promote_types():
     (axis,) = demos.draw_promotion().axes
     boxes = (t for t in axis.texts if t.get_bbox_patch())
     place = {t.get_text(): t.get_position() for t in boxes}
@@ -251,7 +251,7 @@ def by_short_integers(x):
         (lambda x: ..., "expected a NumPy array, got ellipsis"),
     ],
 )
-def test_to_uint8(answer, says):
+def test_check_to_uint8_returns_the_expected_verdict(answer, says):
     expect(exercises.check_to_uint8(answer), says)
 
 
@@ -288,12 +288,12 @@ def array_in_place(array):
         (array_in_place, "array was changed"),
     ],
 )
-def test_own_tensor(answer, says):
+def test_check_own_tensor_returns_the_expected_verdict(answer, says):
     torch.manual_seed(0)
     expect(exercises.check_own_tensor(answer), says)
 
 
-def test_own_tensor_must_not_undo_the_reversal():
+def test_check_own_tensor_rejects_an_undone_reversal():
     def undone(a):
         a = a[::-1] if a.strides[0] < 0 else a
         return torch.tensor(a.copy(), dtype=torch.float32)
@@ -368,7 +368,7 @@ def twice(batches):
         (lambda bs: ..., "expected a float, got ellipsis"),
     ],
 )
-def test_mean_of(answer, says):
+def test_check_mean_of_returns_the_expected_verdict(answer, says):
     expect(exercises.check_mean_of(answer), says)
 
 
@@ -377,19 +377,19 @@ def test_mean_of(answer, says):
 
 @settings(deadline=None, max_examples=30)
 @given(scores=st.lists(st.integers(0, 3), min_size=1, max_size=20))
-def test_the_first_of_equal_scores_is_the_label(scores):
+def test_argmax_returns_the_first_of_equal_scores(scores):
     x, first = torch.tensor([scores]), scores.index(max(scores))
     assert x.argmax(1).item() == x.max(1).indices.item() == first
 
 
-def test_a_scalar_widens_no_tensor_with_dimensions_of_its_category():
+def test_zero_dimensional_operand_keeps_the_tensor_dtype():
     for small, wide in ((torch.float16, torch.float64), (torch.uint8, torch.int64)):
         x = torch.ones(2, dtype=small)
         assert (x + torch.ones((), dtype=wide)).dtype == (x + 1).dtype == small
         assert (x + torch.ones(1, dtype=wide)).dtype == wide
 
 
-def test_numpy_computes_a_tensor_times_an_array_and_refuses_a_gradient():
+def test_tensor_times_array_raises_for_gradients():
     with pytest.raises(RuntimeError, match="requires grad"):
         torch.ones(2, requires_grad=True) * np.ones(2)
     with pytest.raises(TypeError, match="unsupported operand"):
@@ -405,7 +405,7 @@ def test_numpy_computes_a_tensor_times_an_array_and_refuses_a_gradient():
         (torch.tensor([1j]).conj().imag, "resolve_neg"),
     ],
 )
-def test_what_refuses_to_become_an_array_names_the_way(x, way):
+def test_numpy_conversion_error_names_the_required_call(x, way):
     with pytest.raises((RuntimeError, TypeError), match=way):
         x.numpy()
 
@@ -421,13 +421,13 @@ def test_what_refuses_to_become_an_array_names_the_way(x, way):
         (nn.GRU(2, 2), (3, 2)),
     ],
 )
-def test_a_layer_with_weights_does_not_convert_its_input(layer, shape):
+def test_layers_with_weights_reject_another_dtype(layer, shape):
     for mode in (layer.train(), layer.eval()):
         with pytest.raises((RuntimeError, ValueError)):
             mode(torch.ones(shape, dtype=torch.float64))
 
 
-def test_two_orders_of_one_product_often_differ_in_the_last_bits():
+def test_product_order_changes_the_last_bits():
     generator = torch.Generator().manual_seed(0)
     a, b, c = torch.rand(3, 10_000, generator=generator)
     assert 0.2 < ((a * b) * c != a * (b * c)).double().mean() < 0.5
@@ -440,7 +440,7 @@ def test_float32_is_faster_than_float64():
     assert time_ratio(lambda: double @ double, lambda: single @ single) > 1.1
 
 
-def test_arithmetic_in_place_refuses_a_higher_category_and_an_assignment_cuts_off():
+def test_in_place_arithmetic_raises_where_assignment_truncates():
     for low, high in ((torch.tensor([True]), 1), (torch.tensor([1]), 0.5), (torch.ones(1), 1j)):
         with pytest.raises(RuntimeError, match="can't be cast"):
             low += high
@@ -451,7 +451,7 @@ def test_arithmetic_in_place_refuses_a_higher_category_and_an_assignment_cuts_of
 
 
 @pytest.mark.parametrize("own", [torch.uint16, torch.uint32, torch.uint64, torch.float8_e5m2])
-def test_unsigned_and_8_bit_floats_are_not_promoted_within_their_category(own):
+def test_unsigned_and_8_bit_float_dtypes_are_not_promoted(own):
     other = torch.int64 if not own.is_floating_point else torch.float32
     with pytest.raises(RuntimeError, match="Promotion for .* is not supported"):
         torch.ones(2).to(own) + torch.ones(2, dtype=other)
@@ -459,7 +459,7 @@ def test_unsigned_and_8_bit_floats_are_not_promoted_within_their_category(own):
         torch.ones(2).to(own) + 1
 
 
-def test_a_sum_in_float32_does_not_overflow_in_parts():
+def test_sum_of_halves_in_float32_does_not_overflow():
     before = torch.get_num_threads()
     x = torch.tensor([60000.0, -60000.0]).repeat_interleave(100_000).half()
     try:
@@ -470,7 +470,7 @@ def test_a_sum_in_float32_does_not_overflow_in_parts():
         torch.set_num_threads(before)
 
 
-def test_the_default_device_belongs_to_the_thread_and_the_default_dtype_to_all():
+def test_default_device_is_per_thread_and_default_dtype_global():
     def elsewhere():
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(lambda: torch.ones(1)).result()
@@ -487,7 +487,7 @@ def test_the_default_device_belongs_to_the_thread_and_the_default_dtype_to_all()
         torch.set_default_dtype(torch.float32)
 
 
-def test_a_wrong_order_of_dimensions_passes_where_the_last_may_be_channels():
+def test_pil_accepts_chw_arrays_of_width_2_to_4():
     for width in range(1, 8):
         pixels = np.zeros((3, 6, width), np.uint8)
         if width in (2, 3, 4):
@@ -500,14 +500,14 @@ def test_a_wrong_order_of_dimensions_passes_where_the_last_may_be_channels():
 @pytest.mark.parametrize(
     ("mean", "std"), [(0.485, 0.229), (0.456, 0.224), (0.406, 0.225), (0.5, 0.5), (0.1307, 0.3081)]
 )
-def test_a_denormalized_image_needs_rounding(mean, std):
+def test_denormalized_image_requires_rounding(mean, std):
     levels = torch.arange(256, dtype=torch.uint8)
     back = ((levels / 255 - mean) / std) * std + mean
     assert not torch.equal((back * 255).byte(), levels)
     assert torch.equal((back * 255).round().byte(), levels)
 
 
-def test_which_arrays_are_read_only_and_a_write_into_a_mapped_file_ends_the_process(tmp_path):
+def test_read_only_arrays_are_detected_and_a_mapped_write_crashes(tmp_path):
     assert not np.asarray(PIL.Image.new("RGB", (2, 2))).flags.writeable
     assert not np.broadcast_to(np.zeros(1), (3,)).flags.writeable
     np.save(tmp_path / "x.npy", np.zeros(4))
@@ -519,7 +519,7 @@ def test_which_arrays_are_read_only_and_a_write_into_a_mapped_file_ends_the_proc
 
 @pytest.mark.parametrize("dtype", [torch.qint8, torch.quint8, torch.qint32])
 @pytest.mark.filterwarnings("ignore")
-def test_describe_takes_quantized_tensors(dtype):
+def test_describe_accepts_quantized_tensors(dtype):
     x = torch.quantize_per_tensor(torch.tensor([0.5, 1.0]), 0.5, 0, dtype)
     name = str(dtype).removeprefix("torch.")
     assert tensors.describe(x) == f"(2,) {name} on cpu, from 0.5 to 1"

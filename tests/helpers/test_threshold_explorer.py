@@ -19,14 +19,14 @@ LAST = len(DATA["bins"][0])
 
 
 def by_libraries(truth: torch.Tensor, score: torch.Tensor, threshold: float) -> list[float | None]:
-    said = (score >= threshold).long()
+    text = (score >= threshold).long()
     scores = (sk.precision_score, sk.recall_score, sk.f1_score)
-    ratios = [score(truth, said, zero_division=float("nan")) for score in scores]
-    matrix = tm.binary_confusion_matrix(said, truth).flatten().tolist()
+    ratios = [score(truth, text, zero_division=float("nan")) for score in scores]
+    matrix = tm.binary_confusion_matrix(text, truth).flatten().tolist()
     return [*matrix, *(None if r != r else pytest.approx(r) for r in ratios)]
 
 
-def test_every_threshold_is_what_the_libraries_say():
+def test_every_threshold_matches_the_libraries():
     truth, score = rare_scores()
     assert len(DATA["rows"]) == LAST + 1
     for k, row in enumerate(DATA["rows"]):
@@ -36,14 +36,14 @@ def test_every_threshold_is_what_the_libraries_say():
     assert DATA["bins"] == histograms
 
 
-def test_what_the_chapter_says_of_lower_thresholds():
+def test_claims_about_lower_thresholds_hold():
     alarms, right = [row[1] for row in DATA["rows"]], [row[0] + row[3] for row in DATA["rows"]]
     assert alarms[15] == 0 < alarms[14]  # down to 0.3 positives are found for nothing
     assert right[15] > right[25] > right[0]  # so the accuracy rises first, and falls in the end
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.floats(0, 1)), min_size=1), st.floats(0, 1))
-def test_any_scores(pairs, threshold):
+def test_at_threshold_matches_the_libraries_for_any_scores(pairs, threshold):
     truth, score = (torch.tensor(column) for column in zip(*pairs, strict=True))
     score = score.double()
     assert at_threshold(truth, score, threshold) == by_libraries(truth, score, threshold)
@@ -59,7 +59,7 @@ STATE = """(e) => { const all = (s) => [...e.shadowRoot.querySelectorAll(s)];
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_threshold_by_keyboard(show, lang):
+def test_every_threshold_is_reachable_by_keyboard(show, lang):
     page = show(threshold_explorer(), lang=lang, width=375)
     element = page.locator("threshold-explorer")
     assert element.evaluate(STATE)["cells"] == DATA["rows"][LAST // 2][:4]
@@ -88,7 +88,7 @@ def test_each_threshold_by_keyboard(show, lang):
         assert list(counts.values()) == want
 
 
-def test_it_opens_in_the_surprise_and_one_threshold_does_the_task(show):
+def test_explorer_opens_with_low_recall_and_one_threshold_solves_it(show):
     page = show(threshold_explorer(), width=375)
     element = page.locator("threshold-explorer")
     now = element.evaluate(STATE)

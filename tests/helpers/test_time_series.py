@@ -30,7 +30,7 @@ def seeded(seed: int) -> torch.Generator:
 
 @given(sizes, sizes, st.integers(1, 3), st.integers(0, 9), st.sampled_from([None, 1, 2, 3]))
 @quick
-def test_windows_are_those_of_numpy(length, horizon, stride, more, features):
+def test_windows_match_numpy(length, horizon, stride, more, features):
     steps = length + horizon + more
     series = torch.arange(steps * (features or 1)).view(steps, *[features] * bool(features))
     x, y = ts.windows(series, length, horizon, stride)
@@ -54,16 +54,14 @@ def test_windows_are_those_of_numpy(length, horizon, stride, more, features):
         ((torch.tensor(1.0), 2), r"\(T,\) or \(T, F\), got \(\)"),
     ],
 )
-def test_windows_name_what_is_wrong(arguments, words):
+def test_windows_rejects_invalid_arguments(arguments, words):
     with pytest.raises(ValueError, match=words):
         ts.windows(*arguments)
 
 
 @given(sizes, sizes, st.integers(0, 9), st.integers(0, 9))
 @quick
-def test_no_training_window_contains_a_test_target_and_no_other_could_be_added(
-    length, horizon, before, after
-):
+def test_split_windows_returns_all_training_windows_without_leak(length, horizon, before, after):
     split = length + horizon + before
     steps = split + horizon + after
     train, test = ts.split_windows(steps, length, horizon, split)
@@ -88,7 +86,7 @@ def test_no_training_window_contains_a_test_target_and_no_other_could_be_added(
         ((20, 5, 2, 10.0), "split must be an int of at least 1, got 10.0"),
     ],
 )
-def test_a_split_without_a_window_is_refused(arguments, words):
+def test_split_windows_rejects_splits_without_a_window(arguments, words):
     with pytest.raises(ValueError, match=words):
         ts.split_windows(*arguments)
 
@@ -98,7 +96,7 @@ def test_a_split_without_a_window_is_refused(arguments, words):
 
 @given(seeds, st.integers(2, 9), st.sampled_from([(), (1,), (3,)]))
 @quick
-def test_standardized_training_data_have_mean_0_and_std_1(seed, steps, features):
+def test_standardizer_returns_mean_0_and_std_1(seed, steps, features):
     train = 5 + 3 * torch.randn(steps, *features, dtype=torch.float64, generator=seeded(seed))
     scale = ts.Standardizer(train)
     assert torch.allclose(scale.mean, train.mean(0)) and torch.allclose(scale.std, train.std(0))
@@ -111,7 +109,7 @@ def test_standardized_training_data_have_mean_0_and_std_1(seed, steps, features)
         assert (scale.undo(step, feature=0) == scale.mean[0] + scale.std[0]).all()
 
 
-def test_missing_values_are_left_out_of_the_statistics():
+def test_standardizer_ignores_missing_values():
     train = torch.tensor([[1.0, math.nan], [math.nan, 4.0], [3.0, 8.0]])
     scale = ts.Standardizer(train)
     assert torch.allclose(scale.mean, torch.tensor([2.0, 6.0]))
@@ -121,14 +119,14 @@ def test_missing_values_are_left_out_of_the_statistics():
 
 @pytest.mark.parametrize("value", [0.1, 0.3, 7.0, -1e-3])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-def test_a_constant_is_no_rounding_error(value, dtype):
+def test_standardizer_of_a_constant_has_exact_mean_and_std_1(value, dtype):
     train = torch.full((1001, 2), value, dtype=dtype)
     train[3, 1] = torch.nan
     scale = ts.Standardizer(train)
     assert (scale.mean == train[0]).all() and (scale.std == 1).all()
 
 
-def test_sums_do_not_overflow_in_float16():
+def test_statistics_do_not_overflow_in_float16():
     train = (10 * torch.randn(5000, generator=seeded(0)) + 200).half()
     scale = ts.Standardizer(train)
     assert scale.mean.dtype == scale.std.dtype == torch.float16
@@ -139,7 +137,7 @@ def test_sums_do_not_overflow_in_float16():
     assert ts.skill(*(torch.tensor([v, 0.0]).half() for v in (60000, -60000, 60000))) == 0
 
 
-def test_statistics_of_features_need_these_features():
+def test_standardizer_rejects_other_feature_counts():
     scale, single = ts.Standardizer(torch.randn(9, 3)), ts.Standardizer(torch.randn(9))
     for call in (scale, scale.undo):
         for shape in ((4, 1), (4, 2), ()):
@@ -150,7 +148,7 @@ def test_statistics_of_features_need_these_features():
             owner.undo(torch.zeros(4, 3), feature=feature)
 
 
-def test_a_constant_feature_becomes_0():
+def test_constant_feature_is_standardized_to_0():
     scale = ts.Standardizer(torch.full((5, 2), 7.0))
     assert (scale(torch.full((3, 2), 7.0)) == 0).all() and (scale.std == 1).all()
 
@@ -165,7 +163,7 @@ def test_a_constant_feature_becomes_0():
         (torch.tensor([[1.0, math.nan], [2.0, 1.0]]), r"got \[2, 1\]"),
     ],
 )
-def test_a_standardizer_needs_floats_and_two_values(train, words):
+def test_standardizer_requires_floats_and_two_values(train, words):
     with pytest.raises(ValueError, match=words):
         ts.Standardizer(train)
 
@@ -178,11 +176,11 @@ def test_a_standardizer_needs_floats_and_two_values(train, words):
 def test_persistence_repeats_the_last_season(seed, season, horizon, more):
     x = torch.randn(3, season + more, 2, generator=seeded(seed))
     got = ts.persistence(x, horizon, season)
-    wanted = x[:, -season:].repeat(1, horizon, 1)[:, :horizon]
-    assert torch.equal(got, wanted)
+    expected = x[:, -season:].repeat(1, horizon, 1)[:, :horizon]
+    assert torch.equal(got, expected)
 
 
-def test_persistence_needs_a_season_in_the_window():
+def test_persistence_requires_a_season_in_the_window():
     for x, season in ((torch.zeros(2, 3), 4), (torch.zeros(2, 3), 2.0), (torch.zeros(3), 1)):
         with pytest.raises(ValueError, match=f"season must be from 1 .* got {season}"):
             ts.persistence(x, 1, season)
@@ -192,7 +190,7 @@ def test_persistence_needs_a_season_in_the_window():
 
 @given(seeds)
 @quick
-def test_the_skill_is_1_minus_the_ratio_of_the_mses(seed):
+def test_skill_equals_1_minus_the_ratio_of_mses(seed):
     prediction, target, naive = torch.randn(3, 4, 2, generator=seeded(seed))
     got = ts.skill(prediction, target, naive)
     ratio = F.mse_loss(prediction, target) / F.mse_loss(naive, target)
@@ -202,7 +200,7 @@ def test_the_skill_is_1_minus_the_ratio_of_the_mses(seed):
 
 @given(seeds, st.integers(1, 3))
 @quick
-def test_the_naive_forecast_of_the_training_part_has_a_mase_of_1(seed, season):
+def test_mase_of_the_naive_training_forecast_is_1(seed, season):
     train = torch.randn(9, generator=seeded(seed))
     assert math.isclose(ts.mase(train[:-season], train[season:], train, season), 1, rel_tol=1e-6)
     scaled = ts.mase(10 * train[:-season], 10 * train[season:], 10 * train, season)
@@ -227,12 +225,12 @@ def test_the_naive_forecast_of_the_training_part_has_a_mase_of_1(seed, season):
         (lambda x: ts.masked_mse(x.long(), x), "floating point, got torch.int64"),
     ],
 )
-def test_metrics_name_what_is_wrong(call, words):
+def test_metrics_reject_invalid_arguments(call, words):
     with pytest.raises(ValueError, match=words):
         call(torch.arange(4.0))
 
 
-def test_unsigned_integers_do_not_wrap():
+def test_metrics_of_unsigned_integers_do_not_wrap():
     low, target, high = (torch.tensor(v, dtype=torch.uint8) for v in ([1, 2], [2, 3], [0, 1]))
     assert ts.skill(low, target, high) == 0.75
     assert ts.mase(low, target, torch.tensor([9, 8, 7], dtype=torch.uint8)) == 1
@@ -251,7 +249,7 @@ def test_unsigned_integers_do_not_wrap():
         lambda x: ts.cyclic(x, 24),
     ],
 )
-def test_arrays_and_lists_are_named(call):
+def test_arrays_and_lists_raise(call):
     for value, name in ((np.ones((3, 3)), "ndarray"), ([1.0, 2.0], "list")):
         with pytest.raises(TypeError, match=f"expected a tensor, got {name}"):
             call(value)
@@ -259,7 +257,7 @@ def test_arrays_and_lists_are_named(call):
 
 @given(seeds, st.integers(0, 4))
 @quick
-def test_the_lag_of_a_shifted_copy_is_its_shift(seed, lag):
+def test_best_lag_of_a_shifted_copy_equals_its_shift(seed, lag):
     series = demos.random_walk(60, generator=seeded(seed))
     assert ts.best_lag(series.roll(lag)[5:], series[5:]) == lag
 
@@ -269,7 +267,7 @@ def test_the_lag_of_a_shifted_copy_is_its_shift(seed, lag):
 
 @given(seeds, st.sampled_from([(1,), (5,), (3, 4), (2, 3, 2)]))
 @quick
-def test_the_masked_mse_and_its_gradient_are_those_of_the_observed_targets(seed, shape):
+def test_masked_mse_and_gradient_match_the_observed_targets(seed, shape):
     prediction, target = torch.randn(2, *shape, dtype=torch.float64, generator=seeded(seed))
     missing = torch.rand(shape, generator=seeded(seed)) < 0.4
     prediction.requires_grad_()
@@ -281,27 +279,27 @@ def test_the_masked_mse_and_its_gradient_are_those_of_the_observed_targets(seed,
     assert torch.allclose(mine, theirs) and (mine[missing] == 0).all()
 
 
-def test_a_broken_prediction_is_not_hidden():
+def test_masked_mse_returns_nan_for_a_nan_prediction():
     prediction = torch.tensor([math.nan, 1.0], requires_grad=True)
     assert ts.masked_mse(prediction, torch.tensor([math.nan, 1.0])).isnan()
 
 
 @given(seeds, st.integers(0, 9), st.sampled_from([(), (2,)]))
 @quick
-def test_values_are_filled_from_the_past(seed, steps, features):
+def test_forward_fill_matches_a_loop(seed, steps, features):
     series = torch.randn(steps, *features, generator=seeded(seed))
     series[torch.rand(series.shape, generator=seeded(seed)) < 0.5] = torch.nan
-    wanted = series.clone()
+    expected = series.clone()
     for t in range(1, steps):
-        wanted[t] = torch.where(series[t].isnan(), wanted[t - 1], series[t])
+        expected[t] = torch.where(series[t].isnan(), expected[t - 1], series[t])
     before = series.clone()
     got = ts.forward_fill(series)
-    assert torch.equal(got.nan_to_num(99), wanted.nan_to_num(99))
+    assert torch.equal(got.nan_to_num(99), expected.nan_to_num(99))
     assert torch.equal(series.nan_to_num(99), before.nan_to_num(99))
     assert got.untyped_storage().data_ptr() != series.untyped_storage().data_ptr() or not steps
 
 
-def test_a_batch_is_not_filled_from_another_sample():
+def test_forward_fill_rejects_batches():
     for shape in ((2, 3, 1), ()):
         with pytest.raises(ValueError, match=r"\(T,\) or \(T, F\), got"):
             ts.forward_fill(torch.zeros(shape))
@@ -312,7 +310,7 @@ def test_a_batch_is_not_filled_from_another_sample():
 
 @given(seeds, st.integers(1, 4), st.integers(1, 9))
 @quick
-def test_a_recursive_forecast_continues_the_series(seed, length, steps):
+def test_forecast_matches_recursive_application(seed, length, steps):
     weight = torch.rand(length, 1, generator=seeded(seed))
     window = torch.randn(3, length, generator=seeded(seed))
     before = window.clone()
@@ -324,7 +322,7 @@ def test_a_recursive_forecast_continues_the_series(seed, length, steps):
     assert got.shape == (3, steps) and torch.equal(window, before)
 
 
-def test_a_forecast_has_no_graph_and_names_wrong_shapes():
+def test_forecast_records_no_graph_and_rejects_wrong_shapes():
     model = nn.Linear(4, 1)
     assert not ts.forecast(model, torch.zeros(2, 4), 3).requires_grad
     with pytest.raises(ValueError, match=r"one value per window, \(2, 1\), got \(2, 3\)"):
@@ -339,7 +337,7 @@ def test_a_forecast_has_no_graph_and_names_wrong_shapes():
 
 @given(st.floats(1, 400), st.integers(-50, 50))
 @quick
-def test_a_cyclic_feature_repeats_and_its_steps_are_equal(period, shift):
+def test_cyclic_is_periodic_with_equal_steps(period, shift):
     t = torch.arange(5, dtype=torch.float64) + shift
     points = ts.cyclic(t, period)
     assert points.shape == (5, 2) and torch.allclose(points.norm(dim=1), torch.ones(5).double())
@@ -349,7 +347,7 @@ def test_a_cyclic_feature_repeats_and_its_steps_are_equal(period, shift):
     assert torch.allclose(points[:, 0], (2 * math.pi * t / period).sin())
 
 
-def test_cyclic_takes_integers_and_needs_a_period():
+def test_cyclic_accepts_integers_and_requires_a_positive_period():
     assert ts.cyclic(torch.arange(24), 24).dtype == torch.float32
     for period in (0, -1, math.nan, math.inf, "24"):
         with pytest.raises(ValueError, match="period must be above 0"):
@@ -360,7 +358,7 @@ def test_cyclic_takes_integers_and_needs_a_period():
 
 @given(st.integers(0, 2**24) | st.integers(0, 2 * 10**9), st.sampled_from([60, 3600, 86400]))
 @quick
-def test_seconds_since_1970_are_exact(seconds, period):
+def test_cyclic_is_accurate_for_seconds_since_1970(seconds, period):
     angle = 2 * math.pi * (seconds % period) / period
     want = torch.tensor([[math.sin(angle), math.cos(angle)]])
     assert torch.allclose(ts.cyclic(torch.tensor([seconds]), period), want, atol=1e-6)
@@ -371,7 +369,7 @@ def test_seconds_since_1970_are_exact(seconds, period):
 # ---------------------------------------------------------------- demonstrations
 
 
-def test_the_series_of_the_chapter():
+def test_demo_series_have_the_expected_statistics():
     walk = demos.random_walk(5000, generator=seeded(0))
     assert abs(walk.diff().mean()) < 0.05 and abs(walk.diff().std() - 1) < 0.05
     hours = demos.hourly(24 * 200, generator=seeded(0))
@@ -385,7 +383,7 @@ def test_the_series_of_the_chapter():
     assert torch.allclose(rising - hours, 0.5 * torch.arange(4800), atol=1e-2)
 
 
-def test_the_figures_draw_what_they_get():
+def test_figures_draw_the_given_values():
     lines = demos.draw_forecast(torch.arange(4.0), torch.arange(1.0, 5.0)).axes[0].lines
     assert [line.get_ydata().tolist() for line in lines] == [[1, 2, 3, 4], [0, 1, 2, 3]]
     axis = demos.draw_errors({"recursive": torch.ones(3), "direct": torch.zeros(3)}).axes[0]
@@ -459,7 +457,7 @@ def as_double(series, length, horizon, split):
         (lambda s, *a: solve_windows(s[:, None] if s.dim() == 1 else s, *a), "shape"),
     ],
 )
-def test_training_windows(answer, says):
+def test_check_training_windows_returns_the_expected_verdict(answer, says):
     if says == "has":
         result = exercises.check_training_windows(answer)
         assert not result.passed
@@ -547,7 +545,7 @@ def one_by_one(prediction, target):
         (lambda p, t: solve_mse(p, t).sqrt(), "not"),
     ],
 )
-def test_series_mse(answer, says):
+def test_check_series_mse_returns_the_expected_verdict(answer, says):
     for _ in range(3):
         expect(exercises.check_series_mse(answer), says)
 
@@ -654,14 +652,14 @@ def with_graph(model, window, steps):
         (lambda m, w, s: solve_recursive(m, w, s).float(), "expected torch.float64"),
     ],
 )
-def test_recursive(answer, says):
+def test_check_recursive_returns_the_expected_verdict(answer, says):
     expect(exercises.check_recursive(answer), says)
 
 
 # ---------------------------------------------------------------- what the text states
 
 
-def test_the_gradient_of_a_loss_that_is_masked_afterwards():
+def test_gradient_of_a_loss_masked_afterwards_is_nan_for_squares():
     target = torch.tensor([1.0, torch.nan])
     for power, broken in ((2, True), (1, False)):  # the slope of the absolute value is a sign
         prediction = torch.zeros(2, requires_grad=True)
@@ -670,7 +668,7 @@ def test_the_gradient_of_a_loss_that_is_masked_afterwards():
         assert prediction.grad[1].isnan() == broken
 
 
-def test_time_series_split_leaves_a_gap_of_horizon_minus_1():
+def test_time_series_split_requires_a_gap_of_horizon_minus_1():
     from sklearn.model_selection import TimeSeriesSplit
 
     x, y = ts.windows(torch.arange(60), 5, 4)
@@ -681,14 +679,14 @@ def test_time_series_split_leaves_a_gap_of_horizon_minus_1():
         assert overlap == [not clean] * 3
 
 
-def test_the_last_value_is_the_best_forecast_of_a_random_walk():
+def test_persistence_is_the_best_forecast_of_a_random_walk():
     walk = demos.random_walk(20_000, generator=seeded(0))
     x, y = ts.windows(walk, 4, 3)
     solution = torch.linalg.lstsq(x[:10_000], y[:10_000]).solution
     assert ts.skill(x[10_000:] @ solution, y[10_000:], ts.persistence(x[10_000:], 3)) < 0.01
 
 
-def test_the_inverse_transform_of_one_feature_is_an_error_in_scikit_learn():
+def test_standard_scaler_inverse_transform_of_one_feature_raises():
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(np.random.default_rng(0).normal(size=(9, 3)))
@@ -697,7 +695,7 @@ def test_the_inverse_transform_of_one_feature_is_an_error_in_scikit_learn():
     assert scaler.inverse_transform(np.ones((4, 3))).shape == (4, 3)  # 3 steps, 3 features
 
 
-def test_a_mase_below_1_is_not_better_than_naive():
+def test_mase_below_1_can_be_worse_than_naive():
     walk = demos.random_walk(700, generator=seeded(0))
     train, test = 3 * walk[:500], walk[500:]  # the test part is calmer
     prediction = test[:-1] + torch.randn(199, generator=seeded(1))
@@ -705,7 +703,7 @@ def test_a_mase_below_1_is_not_better_than_naive():
     assert ts.skill(prediction, test[1:], test[:-1]) < 0
 
 
-def test_an_in_place_operation_on_windows_changes_the_series_without_an_error():
+def test_in_place_change_of_windows_changes_the_series():
     for operation in (torch.Tensor.zero_, lambda x: x.sub_(1), lambda x: x[:, -1].zero_()):
         series = torch.arange(1.0, 10.0)
         x, _ = ts.windows(series, 4)
@@ -713,7 +711,7 @@ def test_an_in_place_operation_on_windows_changes_the_series_without_an_error():
         assert not torch.equal(series, torch.arange(1.0, 10.0))
 
 
-def test_honest_forecasts_of_a_walk_are_not_far_below_the_naive_error():
+def test_valid_forecasts_of_a_walk_stay_near_the_naive_error():
     ratios = []
     for seed in range(20):
         walk = demos.random_walk(1000, generator=seeded(seed))
@@ -725,6 +723,6 @@ def test_honest_forecasts_of_a_walk_are_not_far_below_the_naive_error():
     assert 0.9 < min(ratios) < 1  # luck
 
 
-def test_skill_of_bools():
+def test_skill_accepts_bools():
     yes, no = torch.tensor([True, True]), torch.tensor([False, True])
     assert ts.skill(yes, yes, no) == 1

@@ -17,7 +17,7 @@ def x_of(n, s):
     return torch.tensor(DATA["inputs"][n][s])
 
 
-def test_python_and_the_trace_answer_as_recorded():
+def test_recorded_python_and_trace_results_match():
     for function, rows in zip(trace.FUNCTIONS.values(), DATA["rows"], strict=True):
         traced = trace.traced(function)
         for n, s in CASES:
@@ -30,7 +30,7 @@ def test_python_and_the_trace_answer_as_recorded():
                 assert by_trace == traced(x_of(n, s)).tolist()
 
 
-def test_the_code_that_is_shown_is_the_code():
+def test_shown_code_matches_the_function():
     for code, function in trace.FUNCTIONS.items():
         if "for" in code:
             continue
@@ -39,7 +39,7 @@ def test_the_code_that_is_shown_is_the_code():
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_an_exported_program_is_never_silently_wrong(dynamic):
+def test_exported_program_matches_python_or_raises(dynamic):
     """Of those that are shown: each answer is Python's, or an error."""
     for rows in DATA["rows"]:
         for n, s in CASES:
@@ -47,7 +47,7 @@ def test_an_exported_program_is_never_silently_wrong(dynamic):
             assert isinstance(answer, str) or answer == rows[n][s][0]
 
 
-def test_each_export_answers_as_recorded():
+def test_recorded_export_results_match():
     for function, rows in zip(trace.FUNCTIONS.values(), DATA["rows"], strict=True):
         for column, dynamic in ((2, False), (3, True)):
             shown = {str(rows[n][s][column]) for n, s in CASES}
@@ -71,7 +71,7 @@ def silent(rows, n, s):
     return not isinstance(by_trace, str) and by_trace != python
 
 
-def test_what_the_chapter_and_the_task_say():
+def test_claims_of_chapter_and_task_hold():
     branch = DATA["rows"][0]
     assert silent(branch, 1, 1) and isinstance(branch[1][1][2], str)  # as it opens
     reached = {
@@ -97,7 +97,7 @@ def listed(answer):
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_case_is_shown_as_it_was_recorded(show, lang):
+def test_page_shows_each_recorded_case(show, lang):
     page = show(trace.trace_explorer(), lang=lang, width=375)
     element = page.locator("trace-explorer")
     for f, rows in enumerate(DATA["rows"]):
@@ -114,7 +114,7 @@ def test_each_case_is_shown_as_it_was_recorded(show, lang):
             assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_it_opens_with_a_silent_mistake_and_the_task_needs_another_code(show):
+def test_explorer_opens_with_a_wrong_trace_and_task_requires_other_code(show):
     page = show(trace.trace_explorer("en"), width=375)
     element = page.locator("trace-explorer")
     now = element.evaluate(STATE)

@@ -36,7 +36,7 @@ def whole(batches):
 
 @settings(deadline=None, max_examples=40)
 @given(seeds, st.lists(st.integers(1, 9), min_size=1, max_size=5))
-def test_evaluate_is_the_mean_per_sample_whatever_the_batches(seed, sizes):
+def test_evaluate_returns_the_mean_per_sample_for_any_batch_sizes(seed, sizes):
     model, batches = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.9)), data(seed, *sizes)
     found = training_loop.evaluate(
         model, batches, loss=F.cross_entropy, accuracy=training_loop.accuracy
@@ -51,7 +51,7 @@ def test_evaluate_is_the_mean_per_sample_whatever_the_batches(seed, sizes):
 
 @pytest.mark.parametrize("mode", [True, False])
 @pytest.mark.parametrize("fails", [True, False])
-def test_evaluate_restores_every_mode_also_after_an_error(mode, fails):
+def test_evaluate_restores_module_modes_even_after_an_error(mode, fails):
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout()).train(mode)
     model[1].train(not mode)
     before = copy.deepcopy(model.state_dict())
@@ -74,7 +74,7 @@ def test_evaluate_restores_every_mode_also_after_an_error(mode, fails):
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
 
 
-def test_evaluate_keeps_no_graph():
+def test_evaluate_records_no_graph():
     model = nn.Linear(3, 4)
     flags = []
 
@@ -86,7 +86,7 @@ def test_evaluate_keeps_no_graph():
     assert saved == [] and flags == [False, False] and model.weight.grad is None
 
 
-def test_evaluate_says_what_is_wrong():
+def test_evaluate_rejects_invalid_arguments():
     model = nn.Linear(3, 4)
     with pytest.raises(ValueError, match="at least one measure"):
         training_loop.evaluate(model, data(0, 4))
@@ -97,14 +97,14 @@ def test_evaluate_says_what_is_wrong():
         training_loop.evaluate(model, data(0, 4), each=each)
 
 
-def test_a_model_without_parameters_is_evaluated_too():
+def test_evaluate_accepts_a_model_without_parameters():
     found = training_loop.evaluate(
         nn.Identity(), [(torch.eye(4), torch.arange(4))], loss=F.nll_loss
     )
     assert found == {"loss": -1.0}
 
 
-def test_batches_go_to_the_device_of_the_model():
+def test_batches_are_moved_to_the_device_of_the_model():
     batches = list(training_loop._on_device(nn.Linear(3, 4, device="meta"), data(0, 4, 2)))
     assert [(x.device.type, y.device.type) for x, y in batches] == [("meta", "meta")] * 2
 
@@ -114,7 +114,7 @@ def test_batches_go_to_the_device_of_the_model():
 
 @settings(deadline=None, max_examples=30)
 @given(seeds, st.lists(st.integers(1, 6), min_size=1, max_size=4), st.booleans())
-def test_fit_takes_the_steps_of_a_loop_by_hand(seed, sizes, clip):
+def test_fit_matches_a_manual_loop(seed, sizes, clip):
     batches = data(seed, *sizes)
     model = nn.Linear(3, 4)
     other = copy.deepcopy(model)
@@ -139,7 +139,7 @@ def test_fit_takes_the_steps_of_a_loop_by_hand(seed, sizes, clip):
     assert history == pytest.approx(expected)
 
 
-def test_fit_trains_in_training_mode_in_every_epoch():
+def test_fit_sets_training_mode_in_every_epoch():
     model, modes = nn.Sequential(nn.Linear(3, 4), nn.Dropout()), []
 
     def loss(scores, y):
@@ -153,7 +153,7 @@ def test_fit_trains_in_training_mode_in_every_epoch():
     assert len(training_loop.fit(model, data(0, 4), loss, optimizer)) == 1  # one epoch by default
 
 
-def test_fit_holds_still_what_it_is_told_to_in_every_epoch():
+def test_fit_keeps_still_modules_in_eval_mode():
     model, modes = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout()), []
 
     def loss(scores, y):
@@ -166,7 +166,7 @@ def test_fit_holds_still_what_it_is_told_to_in_every_epoch():
     assert modes == [[True, False, True]] * 2 and model[1].running_mean.eq(0).all()
 
 
-def test_fit_stops_before_a_bad_step_is_taken():
+def test_fit_raises_before_a_non_finite_step():
     model = nn.Linear(3, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batches = data(0, 4, 4)
@@ -181,7 +181,7 @@ def test_fit_stops_before_a_bad_step_is_taken():
     assert torch.equal(model.weight, before)
 
 
-def test_fit_refuses_a_loader_without_a_batch_and_a_loss_with_axes():
+def test_fit_rejects_an_empty_loader_and_an_unreduced_loss():
     model = nn.Linear(3, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(ValueError, match="expected at least one batch, got none"):
@@ -207,7 +207,7 @@ def test_fit_refuses_a_loader_without_a_batch_and_a_loss_with_axes():
         ((torch.ones(3, 4),) * 3, "tuple of Tensor, Tensor, Tensor"),
     ],
 )
-def test_batches_are_pairs_of_tensors(batch, kind):
+def test_batches_other_than_tensor_pairs_raise(batch, kind):
     model = nn.Linear(4, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     message = f"expected batches \\(x, y\\) of two tensors, got {kind}$"
@@ -231,12 +231,12 @@ def test_batches_are_pairs_of_tensors(batch, kind):
         ((4, 0), (4,)),
     ],
 )
-def test_accuracy_does_not_broadcast(scores, labels):
+def test_accuracy_rejects_shapes_that_would_broadcast(scores, labels):
     with pytest.raises(ValueError, match=r"shape \(N, C\), C above 1, and labels of shape \(N,\)"):
         training_loop.accuracy(torch.zeros(scores), torch.zeros(labels).long())
 
 
-def test_compiling_switches_the_check_of_distributions_off():
+def test_compile_disables_validation_of_distributions():
     kind = torch.distributions.Distribution
     before = kind._validate_args
     try:
@@ -246,7 +246,7 @@ def test_compiling_switches_the_check_of_distributions_off():
         kind.set_default_validate_args(before)
 
 
-def test_untrained_names_what_is_in_no_group():
+def test_untrained_returns_parameters_in_no_group():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     model[1].bias.requires_grad_(False)
     optimizer = torch.optim.SGD([{"params": (p for p in [])}, {"params": model[0].parameters()}])
@@ -265,7 +265,7 @@ def test_draw_lines_draws_each_line():
             demos.draw_lines(x, y, lines)
 
 
-def test_draw_mixup_mixes():
+def test_draw_mixup_shows_the_weighted_mean():
     one, other = torch.rand(2, 8, 8)
     figure = demos.draw_mixup(one, other, 0.7)
     shown = [torch.from_numpy(a.images[0].get_array().data) for a in figure.axes]
@@ -327,11 +327,11 @@ def seeded(model, loader):
         (evaluator(out=lambda t: 2 * t), "it is not the mean cross-entropy"),
     ],
 )
-def test_check_evaluate(answer, says):
-    judged(exercises.check_evaluate, answer, says)
+def test_check_evaluate_returns_the_expected_verdict(answer, says):
+    assert_verdict(exercises.check_evaluate, answer, says)
 
 
-def test_check_evaluate_sees_a_second_pass_and_a_lost_mode():
+def test_check_evaluate_reports_a_second_pass_and_a_lost_mode():
     def twice(model, loader):
         with evaluating(model):
             total = sum(F.cross_entropy(model(x), y, reduction="sum") for x, y in loader)
@@ -348,8 +348,8 @@ def test_check_evaluate_sees_a_second_pass_and_a_lost_mode():
             m.training = mode
         return total / count
 
-    judged(exercises.check_evaluate, twice, "an iterator can be read only once")
-    judged(exercises.check_evaluate, careless, "after an error in the loader")
+    assert_verdict(exercises.check_evaluate, twice, "an iterator can be read only once")
+    assert_verdict(exercises.check_evaluate, careless, "after an error in the loader")
 
 
 def test_check_evaluate_sees_a_swallowed_error():
@@ -361,20 +361,20 @@ def test_check_evaluate_sees_a_swallowed_error():
                 count += len(y)
         return total / count
 
-    judged(exercises.check_evaluate, answer, "an error in the loader is not raised")
+    assert_verdict(exercises.check_evaluate, answer, "an error in the loader is not raised")
 
 
-def test_check_evaluate_sees_a_frozen_layer_woken():
+def test_check_evaluate_reports_a_frozen_layer_set_to_training():
     def answer(model, loader):
         mode = model.training
         value = evaluator(modes=False)(model, loader)
         model.train(mode)
         return value
 
-    judged(exercises.check_evaluate, answer, "was put into training mode")
+    assert_verdict(exercises.check_evaluate, answer, "was put into training mode")
 
 
-def test_check_evaluate_sees_a_batch_norm_in_training_mode():
+def test_check_evaluate_reports_batch_norm_in_training_mode():
     def answer(model, loader):
         off = [m for m in model.modules() if isinstance(m, nn.Dropout) and m.training]
         for m in off:
@@ -385,10 +385,10 @@ def test_check_evaluate_sees_a_batch_norm_in_training_mode():
             for m in off:
                 m.train()
 
-    judged(exercises.check_evaluate, answer, "model was changed")
+    assert_verdict(exercises.check_evaluate, answer, "model was changed")
 
 
-def judged(check, answer, says):
+def assert_verdict(check, answer, says):
     for seed in range(8):
         torch.manual_seed(seed)
         verdict = check(answer)
@@ -477,8 +477,8 @@ def wrong_key(model, decay):
         ),
     ],
 )
-def test_check_decay_groups(answer, says):
-    judged(exercises.check_decay_groups, answer, says)
+def test_check_decay_groups_returns_the_expected_verdict(answer, says):
+    assert_verdict(exercises.check_decay_groups, answer, says)
 
 
 # ---------------------------------------------------------------- sentences of the chapter
@@ -491,13 +491,13 @@ def leaves_autograd_off(model, loader):
     return float(sum(a for a, _ in pairs) / sum(n for _, n in pairs))
 
 
-def test_autograd_left_off_is_seen_and_put_back():
+def test_check_evaluate_reports_disabled_autograd():
     found = exercises.check_evaluate(leaves_autograd_off)
     assert not found.passed and "gradients stay switched off" in found.message
     torch.set_grad_enabled(True)
 
 
-def test_a_forgotten_kind_of_convolution_is_seen():
+def test_check_decay_groups_reports_a_missing_convolution_type():
     def groups(model, weight_decay, kinds=(nn.Linear, nn.Conv1d)):
         chosen = {id(m.weight) for m in model.modules() if isinstance(m, kinds)}
         parts = [[p for p in model.parameters() if (id(p) in chosen) == yes] for yes in (1, 0)]
@@ -516,7 +516,7 @@ def test_a_forgotten_kind_of_convolution_is_seen():
     assert exercises.check_decay_groups(lambda m, w: groups(m, w, every)).passed
 
 
-def test_decay_needs_a_gradient():
+def test_weight_decay_requires_a_gradient():
     for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         idle, used = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
         used.grad = torch.zeros(1)
@@ -524,7 +524,7 @@ def test_decay_needs_a_gradient():
         assert idle == 1 and used < 1
 
 
-def test_mixing_losses_is_mixing_labels_without_class_weights_only():
+def test_mixing_losses_equals_mixing_labels_only_unweighted():
     scores, y, index = torch.randn(6, 4), torch.arange(6) % 4, torch.tensor([1, 2, 3, 4, 5, 0])
     for weight, equal in ((None, True), (torch.tensor([1.0, 2.0, 5.0, 3.0]), False)):
         two = 0.3 * F.cross_entropy(scores, y, weight) + 0.7 * F.cross_entropy(
@@ -534,7 +534,7 @@ def test_mixing_losses_is_mixing_labels_without_class_weights_only():
         assert torch.allclose(two, F.cross_entropy(scores, soft, weight)) == equal
 
 
-def test_the_losses_of_pytorch_run_in_float32_under_autocast():
+def test_losses_run_in_float32_under_autocast():
     x = torch.rand(4, 4)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = x @ x
@@ -550,13 +550,13 @@ def test_the_losses_of_pytorch_run_in_float32_under_autocast():
     assert {loss.dtype for loss in found} == {torch.float32}
 
 
-def test_a_measure_that_is_no_tensor_is_named():
+def test_evaluate_rejects_a_measure_that_is_not_a_tensor():
     batches = [(torch.ones(2, 3), torch.ones(2, 1))]
     with pytest.raises(TypeError, match="error must be a tensor of one number, got float"):
         training_loop.evaluate(nn.Linear(3, 1), batches, error=lambda output, y: 0.5)
 
 
-def test_batches_without_samples_are_skipped():
+def test_empty_batches_are_skipped():
     model, (full, empty) = nn.Linear(3, 4), data(0, 4, 0)
     found = training_loop.evaluate(model, [full, empty], loss=F.cross_entropy)
     assert found == training_loop.evaluate(model, [full], loss=F.cross_entropy)
@@ -568,7 +568,7 @@ def test_batches_without_samples_are_skipped():
         training_loop.evaluate(model, [empty], loss=F.cross_entropy)
 
 
-def test_layers_inside_a_block_count():
+def test_checks_include_layers_inside_a_block():
     def children_only(model, loader):
         before = [(m, m.training) for m in [model, *model.children()]]
         value = evaluator(modes=False)(model, loader)
@@ -583,6 +583,10 @@ def test_layers_inside_a_block_count():
     def without_norm_in_the_name(model, decay):
         return split(model, decay, lambda n, p: any(k in n for k in ("bias", "norm", *TABLES)))
 
-    judged(exercises.check_evaluate, children_only, "a layer inside a block was left in eval mode")
-    judged(exercises.check_decay_groups, layers_of, "block.0.weight has decay 0")
-    judged(exercises.check_decay_groups, without_norm_in_the_name, "block.1.weight is decayed")
+    assert_verdict(
+        exercises.check_evaluate, children_only, "a layer inside a block was left in eval mode"
+    )
+    assert_verdict(exercises.check_decay_groups, layers_of, "block.0.weight has decay 0")
+    assert_verdict(
+        exercises.check_decay_groups, without_norm_in_the_name, "block.1.weight is decayed"
+    )

@@ -26,36 +26,36 @@ PLURAL = re.compile(r"'\w+' \*")  # the ending of an English word
 
 
 @pytest.mark.parametrize("module", SOURCES)
-def test_every_sentence_of_a_checker_has_a_chinese_form(module):
+def test_every_checker_sentence_has_a_chinese_translation(module):
     translated = set(map(shape, ENTRIES))
     missing = [t for t in sorted(sentences(SOURCES[module])) if shape(t) not in translated]
     assert not missing, f"no Chinese for: {missing}, add it to {SENTENCES.name} under {module!r}"
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
-def test_every_entry_is_a_text_of_its_module(module):
+def test_every_entry_is_used_in_its_module(module):
     own = shapes(module) if module in SOURCES else set().union(*map(shapes, SOURCES))
     dead = [english for english in MODULES[module] if shape(english) not in own]
     assert module in {*SOURCES, "parts"}
     assert not dead, f"no checker says: {dead}, remove it from {module!r} of {SENTENCES.name}"
 
 
-def test_no_sentence_has_two_entries():
+def test_every_sentence_has_one_entry():
     entries = Counter(shape(english) for module in MODULES.values() for english in module)
     assert [english for english, count in entries.items() if count > 1] == []
 
 
-def test_what_is_left_out_is_still_in_a_checker():
+def test_unseen_sentences_are_still_used_in_a_checker():
     assert set().union(*map(texts, SOURCES.values())) >= UNSEEN
 
 
-def test_both_languages_have_the_same_values():
+def test_both_languages_contain_the_same_placeholders():
     for english, zh in ENTRIES.items():
         values = {hole for hole in HOLE.findall(english) if not PLURAL.match(hole)}
         assert set(HOLE.findall(zh)) == values, english
 
 
-def test_the_chinese_follows_the_typography_of_the_book():
+def test_chinese_sentences_pass_the_typography_lint():
     han = f"[{typography.HAN}]"
     beside = re.compile(rf"(?<={han})\{{[^}}]*\}}|\{{[^}}]*\}}(?={han})")
     for zh in ENTRIES.values():
@@ -63,7 +63,7 @@ def test_the_chinese_follows_the_typography_of_the_book():
         assert typography.lint(HOLE.sub("x", plain)) == [], zh
 
 
-def test_a_sentence_is_found_among_all():
+def test_every_filled_sentence_is_translated():
     for english, zh in ENTRIES.items():
         values = {hole: str(number) for number, hole in enumerate(HOLE.findall(english))}
         if "}{" not in english:  # where the first value ends is open
@@ -100,18 +100,18 @@ def test_a_sentence_is_found_among_all():
         ("the image was changed: work on a copy", "the image was changed: work on a copy"),
     ],
 )
-def test_a_verdict_is_translated_and_nothing_else(shown, zh):
+def test_chinese_translates_verdicts_and_no_other_text(shown, zh):
     assert chinese(shown) == zh
 
 
-def test_the_repr_of_a_verdict_stays_english():
+def test_verdict_repr_is_english():
     assert repr(Verdict(True, "correct: 1 check passed")) == "✓ correct: 1 check passed"
     failed = verdict(lambda: None, [lambda answer: answer(1)])
     assert repr(failed).startswith("✗ not yet: your code raised TypeError: ")
     assert chinese(repr(failed)).startswith("✗ 还不对：你的代码抛出 TypeError：")
 
 
-def test_no_pytorch_is_needed():
+def test_chinese_does_not_import_torch():
     code = "import sys; from helpers.verdicts import chinese; "
     code += "chinese('✗ not yet: x'); print('torch' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -123,14 +123,14 @@ SHOWN = st.lists(st.sampled_from(PIECES) | st.text(max_size=5)).map("".join)
 
 
 @given(st.text() | SHOWN)
-def test_any_text_gives_a_text(text):
+def test_chinese_accepts_any_text(text):
     if not text.startswith(verdicts.MARKS):
         assert chinese(text) == text
     assert chinese(f"✗ not yet: {text}").startswith("✗ 还不对：")
 
 
 @given(SHOWN, st.integers(1, 50))
-def test_the_time_is_linear(text, times):
+def test_chinese_runs_in_linear_time(text, times):
     """Each sentence looks once at each character, on each level."""
     length = 0
     values = verdicts._Entry.values
@@ -161,5 +161,5 @@ def test_the_time_is_linear(text, times):
         ("your code raised ValueError: no such thing", []),
     ],
 )
-def test_what_stays_english_in_a_verdict_is_seen(message, english):
+def test_english_in_returns_untranslated_parts(message, english):
     assert english_in(f"not yet: {message}", "losses") == english

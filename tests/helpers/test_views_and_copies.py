@@ -16,7 +16,7 @@ from helpers.exercises import Verdict
 from helpers.exercises import views_and_copies as exercises
 
 
-def test_same_storage():
+def test_same_storage_distinguishes_views_and_copies():
     x = torch.arange(6.0)
     assert vc.same_storage(x, x) and vc.same_storage(x[:2], x[4:])
     assert vc.same_storage(x, x.detach()) and vc.same_storage(x.view(2, 3).t(), x)
@@ -30,12 +30,12 @@ def test_same_storage():
     "x",
     [torch.eye(2).to_sparse(), torch.nested.nested_tensor([torch.ones(1)], layout=torch.jagged)],
 )
-def test_same_storage_needs_a_storage(x):
+def test_same_storage_rejects_tensors_without_a_storage(x):
     with pytest.raises(RuntimeError):
         vc.same_storage(x, torch.ones(1))
 
 
-def test_same_storage_on_the_meta_device():
+def test_same_storage_supports_the_meta_device():
     a, b = torch.zeros(3, device="meta"), torch.zeros(3, device="meta")
     assert vc.same_storage(a, a[1:]) and not vc.same_storage(a, b)
     assert vc.view_or_copy(torch.clone, a) == "copy"
@@ -43,7 +43,7 @@ def test_same_storage_on_the_meta_device():
     assert not vc.same_storage(a, torch.zeros(3))
 
 
-def test_same_storage_of_fake_tensors():
+def test_same_storage_supports_fake_tensors():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
@@ -51,7 +51,7 @@ def test_same_storage_of_fake_tensors():
         assert vc.same_storage(a, a[1:]) and not vc.same_storage(a, b)
 
 
-def test_parts_of_one_array_share_its_memory():
+def test_same_storage_detects_parts_of_one_array():
     array = np.zeros(10)
     whole, tail, head = (torch.from_numpy(a) for a in (array, array[4:], array[:4]))
     assert vc.same_storage(whole, tail) and vc.same_storage(head, whole)
@@ -61,7 +61,7 @@ def test_parts_of_one_array_share_its_memory():
 
 
 @pytest.mark.parametrize("code", demos.TABLE)
-def test_the_table_runs_the_code_it_names(code):
+def test_table_functions_match_their_code(code):
     for t in (torch.arange(12.0).reshape(3, 4), torch.arange(12.0).reshape(3, 4).t()):
         y = eval(code, {"t": t, "torch": torch})
         z = demos.TABLE[code](t)
@@ -73,7 +73,7 @@ def test_the_table_runs_the_code_it_names(code):
         assert torch.equal(t, before) == (kind == "copy")  # a write through it tells the same
 
 
-def test_the_table_wants_small_float_matrices():
+def test_copy_table_requires_floating_point_matrices():
     assert list(demos.copy_table(torch.ones(2, 2))) == list(demos.TABLE)
     for wrong in (torch.ones(3), torch.ones(1, 4), torch.ones(3, 4, dtype=torch.int64)):
         with pytest.raises(ValueError, match=r"expected floating point tensors of at least 2 by 2"):
@@ -94,11 +94,11 @@ def strided(draw):
 
 @settings(deadline=None, max_examples=50)
 @given(strided())
-def test_storage_cells_of_any_strides(t):
+def test_storage_cells_supports_any_strides(t):
     assert torch.equal(vc.storage_cells(t), t)  # the storage holds 0, 1, 2, …
 
 
-def test_storage_cells_of_odd_tensors():
+def test_storage_cells_supports_expanded_empty_and_0d_tensors():
     assert vc.storage_cells(torch.ones(2, 1).expand(2, 3)).tolist() == [[0, 0, 0], [1, 1, 1]]
     assert vc.storage_cells(torch.tensor(3.0)).shape == ()
     assert vc.storage_cells(torch.empty(0, 3)).shape == (0, 3)
@@ -131,12 +131,12 @@ def test_draw_storage_labels_the_cells_in_memory_order():
         ({"t": torch.ones(1, 1, 2, 2).expand(1, 3, 2, 2)}, "every cell of its storage once"),
     ],
 )
-def test_draw_storage_refuses(tensors, says):
+def test_draw_storage_rejects_invalid_tensors(tensors, says):
     with pytest.raises(ValueError, match=says):
         demos.draw_storage(tensors)
 
 
-def test_gradient_after():
+def test_gradient_after_returns_the_gradient_or_caught():
     assert demos.gradient_after(lambda s: None) == 0.25
     assert demos.gradient_after(lambda s: s.clone().zero_()) == 0.25
     assert demos.gradient_after(lambda s: s.detach().zero_()) == "caught"
@@ -187,7 +187,7 @@ def as_if_contiguous(t, index):
         (lambda t, i: ..., "expected an int, got ellipsis"),
     ],
 )
-def test_position(answer, says):
+def test_check_position_returns_the_expected_verdict(answer, says):
     for seed in range(20):
         torch.manual_seed(seed)
         verdict = exercises.check_position(answer)
@@ -227,7 +227,7 @@ def as_if_the_last_stride_were_1(x, heads):
         (lambda x, h: None, "expected a tensor, got None"),
     ],
 )
-def test_split_heads(answer, says):
+def test_check_split_heads_returns_the_expected_verdict(answer, says):
     for seed in range(20):
         torch.manual_seed(seed)
         verdict = exercises.check_split_heads(answer)
@@ -354,7 +354,7 @@ def clone_unless_equal(state):
         (lambda s: list(s), "expected a dict, got list"),
     ],
 )
-def test_compact(answer, says):
+def test_check_compact_returns_the_expected_verdict(answer, says):
     for seed in range(20):
         torch.manual_seed(seed)
         verdict = exercises.check_compact(answer)
@@ -362,7 +362,7 @@ def test_compact(answer, says):
         assert says is None or says in verdict.message
 
 
-def test_the_solutions_pass_whatever_is_drawn():
+def test_solutions_pass_for_every_draw():
     for seed in range(300):
         torch.manual_seed(seed)
         for found, checks in [
@@ -378,7 +378,7 @@ def test_the_solutions_pass_whatever_is_drawn():
 
 @settings(deadline=None, max_examples=100)
 @given(strided())
-def test_reshape_shares_exactly_where_view_works(t):
+def test_reshape_shares_storage_exactly_where_view_works(t):
     try:
         t.view(-1)
         works = True
@@ -390,7 +390,7 @@ def test_reshape_shares_exactly_where_view_works(t):
 
 
 @pytest.mark.parametrize("read", [lambda x: x[:-1], lambda x: x[:-1] * 1])
-def test_a_write_over_what_is_read_is_refused_unless_it_is_a_copy(read):
+def test_overlapping_in_place_write_raises_unless_copied(read):
     x = torch.arange(5)
     if vc.same_storage(read(x), x):
         with pytest.raises(RuntimeError, match="clone"):
@@ -400,7 +400,7 @@ def test_a_write_over_what_is_read_is_refused_unless_it_is_a_copy(read):
         assert x.tolist() == [0, 1, 3, 5, 7]
 
 
-def test_numbers_and_0d_indices_are_views_and_lists_are_not():
+def test_integer_and_0d_indices_return_views_unlike_lists():
     x = torch.zeros(3, 4)
     for index in (1, torch.tensor(1), np.int64(1), torch.tensor(1, dtype=torch.int32)):
         assert vc.same_storage(x[index], x), index
@@ -412,7 +412,7 @@ def test_numbers_and_0d_indices_are_views_and_lists_are_not():
     "index", [[0, 2], [], torch.tensor([0, 2]), torch.ones(4, dtype=torch.bool), True]
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bfloat16])
-def test_a_method_after_a_list_or_a_mask_writes_into_a_copy_without_a_warning(index, dtype):
+def test_in_place_method_after_advanced_indexing_changes_a_copy(index, dtype):
     x = torch.zeros(4, dtype=dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -422,7 +422,7 @@ def test_a_method_after_a_list_or_a_mask_writes_into_a_copy_without_a_warning(in
     assert x.any() == bool(kept.numel())
 
 
-def test_a_view_taken_under_no_grad_refuses_a_write_outside():
+def test_no_grad_view_rejects_in_place_writes_outside():
     for whole in (torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True) * 1):
         with torch.no_grad():
             row = whole[:1]
@@ -430,7 +430,7 @@ def test_a_view_taken_under_no_grad_refuses_a_write_outside():
             row.mul_(2)
 
 
-def test_not_every_overlap_is_refused():
+def test_some_overlapping_writes_return_wrong_values_silently():
     x = torch.arange(5)
     x[::2] += x[:3]
     assert x.tolist() != [0, 1, 3, 3, 6]
@@ -440,7 +440,7 @@ def test_not_every_overlap_is_refused():
     assert not torch.equal(x, right)
 
 
-def test_elementwise_operations_keep_channels_last_only_for_one_tensor():
+def test_elementwise_ops_keep_channels_last_only_for_one_tensor():
     plain, last = torch.ones(2, 3, 4, 5), torch.ones(2, 3, 4, 5)
     last = last.to(memory_format=torch.channels_last)
     for one in (last * 2, last.relu(), last.clone(), last + last):
@@ -450,7 +450,7 @@ def test_elementwise_operations_keep_channels_last_only_for_one_tensor():
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=5))
-def test_a_compact_state_takes_no_more_bytes_though_its_file_may(ends):
+def test_compact_state_uses_no_more_bytes(ends):
     def stored(state):
         storages = [t.untyped_storage() for t in state.values()]
         return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
@@ -460,7 +460,7 @@ def test_a_compact_state_takes_no_more_bytes_though_its_file_may(ends):
     assert stored(compact(state)) <= stored(state)
 
 
-def test_which_writes_into_an_expanded_tensor_pass():
+def test_expanded_tensor_accepts_fill_and_rejects_arithmetic():
     def fresh():
         return torch.zeros(2, 1).expand(2, 3)
 
@@ -471,7 +471,7 @@ def test_which_writes_into_an_expanded_tensor_pass():
             write(fresh())
 
 
-def test_a_method_behind_a_mask_is_lost_and_an_assignment_is_not():
+def test_method_after_a_mask_is_lost_unlike_augmented_assignment():
     x = torch.zeros(3)
     x[x == 0].add_(1)
     assert not x.any()
@@ -479,6 +479,6 @@ def test_a_method_behind_a_mask_is_lost_and_an_assignment_is_not():
     assert x.all()
 
 
-def test_an_operation_that_returns_no_tensor_is_an_error():
+def test_view_or_copy_requires_a_tensor_result():
     with pytest.raises(TypeError, match="expected a tensor as result, got tuple"):
         vc.view_or_copy(lambda t: t.split(1), torch.ones(2))

@@ -12,14 +12,14 @@ from helpers.explorers.wheels import DRIVERS, GPUS, WHEELS, outcome, wheels_expl
 DATA = json.loads(wheels_explorer().data)
 
 
-def test_the_rows_are_the_outcomes():
+def test_rows_match_the_outcomes():
     for (g, gpu), (d, driver), (w, wheel) in itertools.product(
         enumerate(GPUS), enumerate(DRIVERS), enumerate(WHEELS)
     ):
         assert DATA["rows"][g][d][w] == outcome(wheel, gpu, driver)
 
 
-def test_what_the_chapter_says_of_the_cards():
+def test_claims_about_the_cards_hold():
     served = {gpu: [w for w in WHEELS if outcome(w, gpu, DRIVERS[-1])["kernel"]] for gpu in GPUS}
     assert served["RTX 5090"] == ["cu128", "cu130"]
     assert [gpu for gpu, wheels in served.items() if len(wheels) == 1] == ["GTX 1080"]
@@ -27,8 +27,8 @@ def test_what_the_chapter_says_of_the_cards():
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_each_choice_is_shown_and_explained(show, cover, lang):
-    said = {
+def test_page_shows_and_explains_each_choice(show, cover, lang):
+    output = {
         "en": ("runs", "no kernel", "driver too old"),
         "zh": ("能运行", "没有核函数", "驱动太旧"),
     }
@@ -39,7 +39,7 @@ def test_each_choice_is_shown_and_explained(show, cover, lang):
         for w, button in enumerate(element.locator(".builds button").all()):
             row = DATA["rows"][g][d][w]
             n = 1 if row["kernel"] is None else 0 if row["driver"] else 2
-            assert button.locator(".row span").first.inner_text() == said[lang][n]
+            assert button.locator(".row span").first.inner_text() == output[lang][n]
             button.focus()
             text = element.locator(".said").inner_text()
             assert list(WHEELS)[w] in text

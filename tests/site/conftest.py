@@ -106,14 +106,14 @@ def browser(with_fonts):
 @pytest.fixture(scope="module")
 def contexts(browser):
     """One context for each screen, shared by all tests."""
-    made = {
+    result = {
         "desktop": browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-US"),
         "phone": browser.new_context(viewport={"width": 375, "height": 720}, locale="zh-CN"),
     }
-    for context in made.values():
+    for context in result.values():
         context.set_default_timeout(60_000)  # four tests may share two slow cores
-    yield made
-    for context in made.values():
+    yield result
+    for context in result.values():
         context.close()
 
 

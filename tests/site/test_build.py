@@ -81,7 +81,7 @@ def built(toy_root, toy_site, tmp_path):
 # ---------------------------------------------------------------- what stops it
 
 
-def test_every_warning_stops_the_build_names_its_page_and_leaves_the_old_site(book):
+def test_warning_stops_the_build_names_its_page_and_keeps_old_site(book):
     site = book / "_build/site"
     site.mkdir(parents=True)
     (site / "index.html").write_text("the site of yesterday")
@@ -97,17 +97,17 @@ def test_every_warning_stops_the_build_names_its_page_and_leaves_the_old_site(bo
     for _ in range(2):  # a second build repeats what the first one said
         with pytest.raises(BuildFailed) as failure:
             build(book, quiet=True)
-        told = str(failure.value)
-        assert "book/zh/detach.ipynb::ways: " in told and "cannot render the formula" in told
-        assert "schedule" in told and "1 headings here, 2 in the English" in told
-        assert "book/zh/errors.md:3" in told and "nowhere.md" in told
-        assert "book/en/index.md:5" in told and "no-such-cell" in told
-        assert str(book) not in told
+        message = str(failure.value)
+        assert "book/zh/detach.ipynb::ways: " in message and "cannot render the formula" in message
+        assert "schedule" in message and "1 headings here, 2 in the English" in message
+        assert "book/zh/errors.md:3" in message and "nowhere.md" in message
+        assert "book/en/index.md:5" in message and "no-such-cell" in message
+        assert str(book) not in message
     assert (site / "index.html").read_text() == "the site of yesterday"
     assert {p.name for p in (book / "_build").iterdir()} == {"site", "cache"}, "scraps were left"
 
 
-def test_a_wrong_value_in_the_configuration_stops_the_build(book):
+def test_invalid_configuration_value_stops_the_build(book):
     edit(book / "_config.yml", "home_page_in_navbar: false", "home_page_in_navbar: perhaps")
     with pytest.raises(BuildFailed, match="_config.yml: .*html/home_page_in_navbar") as failure:
         build(book, quiet=True)
@@ -132,7 +132,7 @@ def from_clean(book) -> dict[str, bytes]:
     return files(build(book, quiet=True))
 
 
-def test_a_site_built_again_is_the_one_that_is_built_from_clean(built, monkeypatch):
+def test_incremental_build_equals_a_clean_build(built, monkeypatch):
     """English: a word less, a figure less; Chinese: a title that all pages show; English alone."""
     book, folder = built, built / "book/en"
     drawn = json.loads((folder / "schedule.ipynb").read_text("utf8"))
@@ -176,23 +176,23 @@ def figure() -> dict:
     return cell | {"execution_count": 1, "outputs": [output]}
 
 
-def test_what_every_page_shows_is_changed_on_every_page(built):
+def test_changed_footer_rebuilds_every_page(built):
     edit(built / "book/_templates/book-footer.html", "</", "NEWFOOT</")
     site = build(built, quiet=True)
     pages = [p.read_text("utf8") for p in site.glob("*/*.html")]
     assert len(pages) == 12 and all("NEWFOOT" in page for page in pages)
 
 
-def test_an_unchanged_site_is_not_built_but_put_back(built, toy_site, monkeypatch):
-    made = files(toy_site)
+def test_unchanged_site_is_restored_without_a_build(built, toy_site, monkeypatch):
+    result = files(toy_site)
     (toy_site / "en/detach.html").unlink()
     monkeypatch.setattr(building.subprocess, "run", lambda *args, **kwargs: pytest.fail("ran"))
-    assert files(build(built, quiet=True)) == made
+    assert files(build(built, quiet=True)) == result
 
 
-def test_a_build_that_is_killed_leaves_the_old_site_and_no_lock(built, toy_site):
+def test_killed_build_keeps_the_old_site_and_no_lock(built, toy_site):
     book, site = built, toy_site
-    made = files(site)
+    result = files(site)
     edit(book / "book/en/detach.ipynb", "shares the storage", "borrows the storage")
     code = (
         "import bookbuild.site.sphinx_build as s, pathlib, sys; s.build(pathlib.Path(sys.argv[1]))"
@@ -202,11 +202,11 @@ def test_a_build_that_is_killed_leaves_the_old_site_and_no_lock(built, toy_site)
         time.sleep(0.05)
     os.killpg(job.pid, signal.SIGKILL)
     job.wait()
-    assert files(site) == made
+    assert files(site) == result
     assert "borrows" in (build(book, quiet=True) / "en/detach.html").read_text("utf8")
 
 
-def test_a_site_is_locked_while_it_is_built_where_there_are_locks(tmp_path, monkeypatch):
+def test_site_is_locked_during_a_build_where_supported(tmp_path, monkeypatch):
     with building._locked(tmp_path) as kept, (tmp_path / "lock").open() as file:
         assert len(kept) == 1
         with pytest.raises(BlockingIOError):
@@ -216,7 +216,7 @@ def test_a_site_is_locked_while_it_is_built_where_there_are_locks(tmp_path, monk
         assert kept == []
 
 
-def test_a_theme_that_measures_code_elsewhere_is_refused(tmp_path):
+def test_unknown_theme_script_raises(tmp_path):
     static = tmp_path / "_static"
     (static / THEME_SCRIPT).parent.mkdir(parents=True)
     (static / THEME_SCRIPT).write_text("measureLater()")
@@ -228,7 +228,7 @@ def test_a_theme_that_measures_code_elsewhere_is_refused(tmp_path):
         write_bundles(app, None)
 
 
-def test_what_other_packages_do_not_promise_is_still_there(toy_root, toy_site):
+def test_private_apis_of_other_packages_still_exist(toy_root, toy_site):
     """Where one fails, look at its function in `bookbuild.site.extensions.sphinx_internals`."""
     page = (toy_site / "en/detach.html").read_text("utf8")
     static = "theme/pydata_sphinx_theme/static"
@@ -251,7 +251,7 @@ def test_what_other_packages_do_not_promise_is_still_there(toy_root, toy_site):
 # ---------------------------------------------------------------- links to the outside
 
 
-def test_without_a_repository_there_is_no_link_to_one(toy_site):
+def test_site_without_a_repository_has_no_outside_links(toy_site):
     for page in toy_site.glob("*/*.html"):
         outside = [h for h in hrefs(page) if h.startswith(("http", "//"))]
         assert not outside, f"{page.name} links to {outside}"
@@ -260,7 +260,7 @@ def test_without_a_repository_there_is_no_link_to_one(toy_site):
     assert (toy_site / "zh/_sources/detach.ipynb").is_file()
 
 
-def test_with_a_repository_and_an_address_each_language_has_its_links(book, monkeypatch):
+def test_repository_and_base_url_add_links_in_each_language(book, monkeypatch):
     monkeypatch.setenv("BOOK_REPOSITORY_URL", "https://github.com/someone/notes/")
     monkeypatch.setenv("BOOK_BASE_URL", "https://someone.example/notes/")
     monkeypatch.setenv("GITHUB_SHA", sha := "0123456789abcdef" * 2 + "01234567")
@@ -282,8 +282,8 @@ def test_with_a_repository_and_an_address_each_language_has_its_links(book, monk
         assert f"https://kaggle.com/kernels/welcome?src={raw}/{path}" in found
         assert f"{github}/edit/main/book/text/detach.md" in found
         assert f"{github}/edit/main/book/{lang}/index.md" in hrefs(site / lang / "index.html")
-        made = hrefs(site / lang / "errors.html")
-        assert github in made and not [h for h in made if "/edit/" in h], "errors is generated"
+        result = hrefs(site / lang / "errors.html")
+        assert github in result and not [h for h in result if "/edit/" in h], "errors is generated"
         cell = setup_cell.source(github, sha)
         for notebook in (site / lang / "_sources", book / "_build/notebooks" / lang):
             cells = json.loads((notebook / "detach.ipynb").read_text("utf8"))["cells"]
@@ -302,7 +302,7 @@ def test_with_a_repository_and_an_address_each_language_has_its_links(book, monk
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_the_prose_cell_after_a_question_is_one_with_the_output(toy, toy_site, lang):
+def test_prose_cell_after_a_question_is_joined_with_its_output(toy, toy_site, lang):
     """All of that cell, and nothing of the next; none for a question that no prose follows."""
     soup = BeautifulSoup((toy_site / lang / "detach.html").read_text("utf8"), "html.parser")
     words = toy.WORDS[lang]
@@ -315,14 +315,14 @@ def test_the_prose_cell_after_a_question_is_one_with_the_output(toy, toy_site, l
     assert why.find_next_sibling().get_text() == words["next"]
 
 
-def test_the_script_is_sent_without_the_comments_of_its_authors(toy_site):
+def test_script_contains_no_source_comments(toy_site):
     script = (toy_site / "en/_static" / SCRIPT).read_text("utf8")
     own = "\n".join(path.read_text("utf8") for path in (ROOT / "book/_static").glob("*.js"))
     comments = re.findall(r"^\s*(// .+)", own, re.M)
     assert len(comments) > 20 and [line for line in comments if line in script] == []
 
 
-def test_the_script_has_the_words_of_its_language(toy_site):
+def test_script_contains_the_texts_of_its_language(toy_site):
     for lang in ("en", "zh"):
         script = (toy_site / lang / "_static" / SCRIPT).read_text("utf8")
         own = {key: texts[lang] for key, texts in table()["script_questions"].items()}
@@ -330,7 +330,7 @@ def test_the_script_has_the_words_of_its_language(toy_site):
         assert "bookWords" not in (toy_site / lang / "detach.html").read_text("utf8")
 
 
-def test_a_page_carries_what_its_notebook_says(toy_site):
+def test_page_renders_the_content_of_its_notebook(toy_site):
     page = (toy_site / "zh/detach.html").read_text("utf8")
     assert '<html lang="zh-CN"' in page
     assert '<meta name="description" content="detach 切断什么，共享什么。">' in page
@@ -355,7 +355,7 @@ def test_a_page_carries_what_its_notebook_says(toy_site):
         assert text in home
 
 
-def test_a_verdict_is_in_the_language_of_its_page(toy_root, toy_site):
+def test_verdicts_use_the_language_of_the_page(toy_root, toy_site):
     shown = {
         "en": ["✗ not yet: expected a tensor, got None", "✓ correct: 3 checks passed"],
         "zh": ["✗ 还不对：应为张量，得到 None", "✓ 正确：3 项检查全部通过"],
@@ -373,7 +373,7 @@ def test_a_verdict_is_in_the_language_of_its_page(toy_root, toy_site):
         assert any(path.endswith(SENTENCES.name) for path in depends) == (lang == "zh")
 
 
-def test_each_line_of_an_assertion_below_a_question_is_marked_and_nothing_else(toy_site):
+def test_only_assertion_lines_below_questions_are_highlighted(toy_site):
     source = 'x = 1\nassert f("""a\n  b""",\n    c\n) == 1, x\nassertion = 2\nif x:\n    assert x'
     assert assertions(source) == [2, 3, 4, 5, 8]
     assert assertions("%load_ext explain\nassert x") == []
@@ -384,13 +384,13 @@ def test_each_line_of_an_assertion_below_a_question_is_marked_and_nothing_else(t
     assert marked == [("sum", "assert x.sum() == 1\n"), ("mean", "assert x.mean() == 2\n")]
 
 
-def test_a_block_of_code_tells_its_number_of_lines(toy_site):
+def test_code_block_sets_its_number_of_lines(toy_site):
     soup = BeautifulSoup((toy_site / "en/detach.html").read_text("utf8"), "html.parser")
     block = soup.find(id="starter").find(class_="highlight")
     assert block["style"] == "--lines:2"
 
 
-def test_the_same_anchors_in_both_languages(toy_site):
+def test_both_languages_have_the_same_anchors(toy_site):
     ids = [
         re.findall(
             r'<section[^>]* id="([^"]+)"', (toy_site / lang / "detach.html").read_text("utf8")
@@ -400,7 +400,7 @@ def test_the_same_anchors_in_both_languages(toy_site):
     assert ids[0] == ids[1] and len(ids[0]) == 3
 
 
-def test_a_message_in_a_heading_keeps_its_straight_quotes(book):
+def test_error_message_in_a_heading_keeps_straight_quotes(book):
     """English prose has curly ones, and so has a heading that is no message."""
     for lang, title, section in (
         ("en", ("# Cut the graph", "# It's the graph"), "## Two ways to cut"),
@@ -419,7 +419,7 @@ def test_a_message_in_a_heading_keeps_its_straight_quotes(book):
     assert "<h1>It’s the graph" in english and "shares ‘its’ storage" in english
 
 
-def test_headings_are_those_of_markdown_and_nothing_else(tmp_path):
+def test_titles_returns_only_markdown_headings(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "---\ntitle: no\n---\n# One `code` and *two*\n```\n# a comment\n```\n"
@@ -446,11 +446,11 @@ def test_headings_are_those_of_markdown_and_nothing_else(tmp_path):
         ("d", "图", False),
     ],
 )
-def test_lines_are_joined_as_chinese_is_set(before, after, expected):
+def test_joined_follows_chinese_line_breaking(before, after, expected):
     assert joined(before, after) is expected
 
 
-def test_a_token_loses_its_element_only_where_its_colour_is_that_of_the_text(toy_root, toy_site):
+def test_only_tokens_in_the_text_colour_lose_their_element(toy_root, toy_site):
     config = yaml.safe_load((ROOT / "_config.yml").read_text("utf8"))["sphinx"]["config"]
     kinds = {short: kind for kind, short in STANDARD_TYPES.items()}
     for theme in ("light", "dark"):
@@ -467,7 +467,7 @@ def test_a_token_loses_its_element_only_where_its_colour_is_that_of_the_text(toy
     assert len(kept) >= 2 and any('class="k' in block for block in blocks)
 
 
-def test_unused_rules_are_dropped_and_no_others():
+def test_purge_drops_only_unused_css_rules():
     css = (
         ".a{x:1}.b,.a{x:2}.a .b{x:3}p{x:4}.a:not(.b){x:5}@media print{.b{x:6}.a{x:7}}"
         "@font-face{src:url(x)}@keyframes k{from{x:8}}"
@@ -490,7 +490,7 @@ def test_unused_rules_are_dropped_and_no_others():
         ("(my_torch.x: int, nottorch.y: str)", "(my_torch.x: int, nottorch.y: str)"),
     ],
 )
-def test_types_of_imitated_packages_are_shown_by_name(signature, expected):
+def test_types_of_mocked_packages_are_shortened(signature, expected):
     app = SimpleNamespace(config=SimpleNamespace(autodoc_mock_imports=["torch"]))
     expected = expected or signature.replace("torch.Tensor", "~torch.Tensor")
     got = short(app, "function", "f", None, None, signature, "torch.Tensor")
@@ -501,7 +501,7 @@ def test_types_of_imitated_packages_are_shown_by_name(signature, expected):
 # ---------------------------------------------------------------- reading it
 
 
-def test_the_server_takes_a_free_port_when_its_own_is_taken(toy_site):
+def test_server_uses_a_free_port_if_its_own_is_taken(toy_site):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -529,7 +529,7 @@ def test_serve_prints_its_address_and_stops_on_interrupt(toy_site):
     assert (job.returncode, rest.strip(), errors) == (0, "stopped", "")
 
 
-def test_what_lies_at_the_root_of_a_site(toy_site):
+def test_site_root_contains_the_expected_files(toy_site):
     own = {p.name for p in (ROOT / "book/_root").iterdir()}
-    made = {".nojekyll", "robots.txt", "llms.txt", "pitfalls.json", "en", "zh"}
-    assert {p.name for p in toy_site.iterdir()} == own | made
+    result = {".nojekyll", "robots.txt", "llms.txt", "pitfalls.json", "en", "zh"}
+    assert {p.name for p in toy_site.iterdir()} == own | result

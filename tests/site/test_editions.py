@@ -63,7 +63,7 @@ def built(book, tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("base", ["", "https://someone.example/notes"])
-def test_a_page_stands_still(book, built, base):
+def test_still_page_contains_no_interactive_elements(book, built, base):
     (page,) = (p for p in Edition(book, built, "en", base).pages(still=True) if p.name == "detach")
     text = page.html()
     soup = BeautifulSoup(text, "html.parser")
@@ -99,12 +99,12 @@ def test_a_page_stands_still(book, built, base):
 def epubs(book, tmp_path_factory) -> dict[str, Path]:
     copy = tmp_path_factory.mktemp("epub") / "site"
     shutil.copytree(book.root / "_build/site", copy)
-    made = edition.make(book, copy, "https://someone.example/notes", "epub")
-    return dict(zip(LANGUAGES, made, strict=True))
+    result = edition.make(book, copy, "https://someone.example/notes", "epub")
+    return dict(zip(LANGUAGES, result, strict=True))
 
 
 @pytest.mark.parametrize(("lang", "code"), [("en", "en"), ("zh", "zh-CN")])
-def test_the_epub_is_whole(epubs, lang, code):
+def test_epub_contains_every_page_and_valid_links(epubs, lang, code):
     with zipfile.ZipFile(epubs[lang]) as archive:
         first, *_ = archive.infolist()
         assert (first.filename, first.compress_type) == ("mimetype", zipfile.ZIP_STORED)
@@ -131,26 +131,26 @@ def test_the_epub_is_whole(epubs, lang, code):
 
 @pytest.mark.skipif(not EPUBCHECK.exists() or not shutil.which("java"), reason="no epubcheck")
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_epubcheck_finds_nothing(epubs, lang):
+def test_epubcheck_reports_no_errors(epubs, lang):
     done = subprocess.run(
         ["java", "-jar", EPUBCHECK, "-q", epubs[lang]], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_figure_becomes_xml_in_one_language():
+def test_epub_figure_is_valid_xml_in_one_language():
     svg = '<svg viewBox="0 0 1 1"><text lang="en">step</text><text lang="zh">步</text>'
     html = f'{svg}<use href="#a" style="fill:var(--fig-teal)"/></svg>'
     drawing = BeautifulSoup(html, "html.parser").svg
     edition.restore_svg_names(drawing)
     epub._draw(drawing, "zh")
-    made = epub._coloured(str(drawing), {"fig-teal": "#0a6b7d"})
-    assert "步" in made and "step" not in made and 'xlink:href="#a"' in made
-    assert "fill:#0a6b7d" in made and "viewBox" in made
-    ElementTree.fromstring(made)
+    result = epub._coloured(str(drawing), {"fig-teal": "#0a6b7d"})
+    assert "步" in result and "step" not in result and 'xlink:href="#a"' in result
+    assert "fill:#0a6b7d" in result and "viewBox" in result
+    ElementTree.fromstring(result)
 
 
-def test_every_name_of_svg_with_capitals_is_restored(site):
+def test_mixed_case_svg_names_are_restored(site):
     names = set()
     for path in site.glob("*/*.html"):
         for drawing in re.findall("<svg .*?</svg>", path.read_text("utf8"), re.S):
@@ -161,7 +161,7 @@ def test_every_name_of_svg_with_capitals_is_restored(site):
 # ---------------------------------------------------------------- PDF
 
 
-def test_each_chapter_has_its_running_head_and_anchors_of_its_own(book, built):
+def test_pdf_chapters_have_running_heads_and_unique_anchors(book, built):
     text = pdf.document(Edition(book, built, "zh", ""))
     soup = BeautifulSoup(text, "html.parser")
     ids = [e["id"] for e in soup.select("[id]")]
@@ -174,12 +174,14 @@ def test_each_chapter_has_its_running_head_and_anchors_of_its_own(book, built):
 
 def test_chromium_prints_both_languages(book, built, chromium):
     for path in edition.make(book, built, "", "pdf"):
-        made = path.read_bytes()
-        assert made.startswith(b"%PDF-") and b"/StructTreeRoot" in made and b"/Outlines" in made
-        assert len(re.findall(rb"/Type\s*/Page\b", made)) >= 5  # cover, contents, three pages
+        result = path.read_bytes()
+        assert (
+            result.startswith(b"%PDF-") and b"/StructTreeRoot" in result and b"/Outlines" in result
+        )
+        assert len(re.findall(rb"/Type\s*/Page\b", result)) >= 5  # cover, contents, three pages
 
 
-def test_without_chromium_the_message_says_what_to_do(book, built, monkeypatch, tmp_path):
+def test_missing_chromium_error_names_the_fix(book, built, monkeypatch, tmp_path):
     monkeypatch.delenv("CHROMIUM", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BookError, match="none of chromium-headless-shell, .* set CHROMIUM"):
@@ -201,14 +203,14 @@ def unzipped(book, tmp_path_factory) -> Path:
     return folder / edition.NAME
 
 
-def test_the_zip_holds_the_site_the_notebooks_and_a_wheel(book, unzipped):
+def test_zip_contains_site_notebooks_and_wheel(book, unzipped):
     site = book.root / "_build/site"
     files = {p.relative_to(unzipped).as_posix() for p in unzipped.rglob("*") if p.is_file()}
     assert {p.relative_to(site).as_posix() for p in site.rglob("*") if p.is_file()} <= files
     assert {f"notebooks/{lang}/detach.ipynb" for lang in LANGUAGES} <= files
     (wheel,) = (unzipped / "wheels").iterdir()
-    told = (unzipped / "README.txt").read_text("utf8")
-    assert told.count(f"--no-index --no-deps wheels/{wheel.name}") == 2
+    message = (unzipped / "README.txt").read_text("utf8")
+    assert message.count(f"--no-index --no-deps wheels/{wheel.name}") == 2
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -234,7 +236,7 @@ def test_the_unzipped_site_opens_from_disk(unzipped, browser, lang):
     page.close()
 
 
-def test_a_notebook_of_the_zip_runs_offline_with_its_wheel(unzipped, tmp_path):
+def test_zip_notebook_runs_offline_with_its_wheel(unzipped, tmp_path):
     (wheel,) = (unzipped / "wheels").iterdir()
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
     subprocess.run([*pip, "--target", tmp_path / "env", wheel], check=True)
@@ -257,7 +259,7 @@ def test_a_notebook_of_the_zip_runs_offline_with_its_wheel(unzipped, tmp_path):
     assert Path(done.stdout.strip()).is_relative_to(tmp_path / "env")
 
 
-def test_the_wheel_requires_what_the_project_does(book, unzipped):
+def test_wheel_metadata_matches_the_project(book, unzipped):
     """It is written without a build backend; pip, which installed it above, reads it."""
     (wheel,) = (unzipped / "wheels").iterdir()
     assert wheel.name == helpers_wheel.name(book)
@@ -270,11 +272,11 @@ def test_the_wheel_requires_what_the_project_does(book, unzipped):
     assert [n for n in needed if "extra" not in n] == settings["dependencies"]
     assert about["Requires-Python"] == settings["requires-python"]
     files = {p for p in (ROOT / "src").rglob("*") if p.is_file() and p.suffix != ".pyc"}
-    wanted = {p.relative_to(ROOT / "src").as_posix() for p in files}
-    assert {n for n in names if ".dist-info" not in n} == wanted
+    expected = {p.relative_to(ROOT / "src").as_posix() for p in files}
+    assert {n for n in names if ".dist-info" not in n} == expected
 
 
-def test_a_downloaded_notebook_works_alone(unzipped, tmp_path):
+def test_downloaded_notebook_runs_alone(unzipped, tmp_path):
     """Its setup cell installs the wheel beside it; without one it names what is missing."""
     cells = json.loads((unzipped / "zh/_sources/detach.ipynb").read_text("utf8"))["cells"]
     setup = next("".join(c["source"]) for c in cells if c["id"] == "setup")
@@ -301,7 +303,7 @@ def test_a_downloaded_notebook_works_alone(unzipped, tmp_path):
 # ---------------------------------------------------------------- the links
 
 
-def test_the_home_pages_offer_what_there_is_and_a_new_build_offers_nothing(book, monkeypatch):
+def test_home_page_links_existing_editions_until_the_next_build(book, monkeypatch):
     from click.testing import CliRunner
 
     monkeypatch.chdir(book.root)
@@ -318,7 +320,7 @@ def test_the_home_pages_offer_what_there_is_and_a_new_build_offers_nothing(book,
     assert not list(book.root.glob("_build/site/*.epub"))
 
 
-def test_without_a_site_there_is_nothing_to_take_along(tmp_path):
+def test_offer_without_a_site_raises(tmp_path):
     with pytest.raises(BookError, match="run `book build` first"):
         offer(Book(tmp_path), ["zip"])
 

@@ -37,21 +37,21 @@ def filled(entry):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_every_entry_stands_there_and_finds_itself(page, url, lang):
+def test_every_entry_is_listed_and_found_by_its_message(page, url, lang):
     page.goto(f"{url}/{lang}/errors.html")
     ids = page.locator(".error-lines > li").evaluate_all("all => all.map(e => e.id)")
     assert sorted(ids) == sorted(entry["id"] for entry in ENTRIES)
     entries = ENTRIES[::16]  # tests/bookbuild/test_messages.py runs the same script on all
     pasted = [f'Traceback (most recent call last):\n  File "a"\n{filled(e)}' for e in entries]
     lost = []
-    for entry, (found, told) in zip(entries, page.evaluate(PASTE, pasted), strict=True):
+    for entry, (found, message) in zip(entries, page.evaluate(PASTE, pasted), strict=True):
         own = {entry["id"], *(case["id"] for case in entry.get("cases", ()))}
-        if not own & set(found) or not told:
+        if not own & set(found) or not message:
             lost.append(entry["id"])
     assert not lost
 
 
-def test_the_page_answers_as_python_does(page, url):
+def test_page_search_matches_helpers_explain(page, url):
     with (ROOT / "tests/messages/pasted.tsv").open(encoding="utf8", newline="") as file:
         rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         pasted = [row["message"].replace("\\n", "\n") for row in rows][::16]
@@ -67,7 +67,7 @@ def test_the_page_answers_as_python_does(page, url):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_values_are_filled_in_and_the_whole_list_comes_back(page, url, lang):
+def test_answer_fills_in_values_and_clearing_restores_the_list(page, url, lang):
     page.goto(f"{url}/{lang}/errors.html")
     field, found = page.locator("#error-search"), page.locator("#error-found > li").first
     field.fill(SHAPES)
@@ -80,12 +80,12 @@ def test_values_are_filled_in_and_the_whole_list_comes_back(page, url, lang):
     whole = found.locator(".message a").get_attribute("href")
     assert whole == "errors_tensors.html#mat1-mat2-shapes"
     field.fill("zymurgy")
-    told = page.locator("#error-count")
+    message = page.locator("#error-count")
     page.wait_for_function(
         "() => { const told = document.getElementById('error-count');"
         " return told.textContent === told.dataset.none; }"
     )
-    assert told.inner_text().strip() and page.locator("#error-list").is_visible()
+    assert message.inner_text().strip() and page.locator("#error-list").is_visible()
     assert not page.locator("#error-found > li").count()
     field.fill("")
     assert page.locator("#error-list").is_visible()
@@ -93,7 +93,7 @@ def test_values_are_filled_in_and_the_whole_list_comes_back(page, url, lang):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_nonsense_can_be_reported_without_folders_where_the_repository_is_known(page, url, lang):
+def test_unknown_message_offers_a_report_without_paths(page, url, lang):
     page.goto(f"{url}/{lang}/errors.html")
     issues = "https://github.com/someone/notes/issues/new"
     page.evaluate(
@@ -119,15 +119,15 @@ QUESTIONS = {
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_questions_are_answered_by_sections(page, url, lang):
+def test_questions_return_sections(page, url, lang):
     page.goto(f"{url}/{lang}/errors.html")
-    first, told = page.locator("#error-found > li.section").first, page.locator("#error-count")
+    first, message = page.locator("#error-found > li.section").first, page.locator("#error-count")
     for asked in QUESTIONS[lang]:
         page.fill("#error-search", "")
         first.wait_for(state="detached")
         page.fill("#error-search", asked)
         first.wait_for()
-        assert told.inner_text() == told.get_attribute("data-sections")
+        assert message.inner_text() == message.get_attribute("data-sections")
         assert not page.locator("#error-list").is_visible()
     first.locator("a").click()
     page.wait_for_url(f"{url}/{lang}/*.html*")
@@ -137,7 +137,7 @@ def test_questions_are_answered_by_sections(page, url, lang):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_what_is_pasted_is_kept_through_reload_and_the_other_language(page, url, lang):
+def test_pasted_message_survives_reload_and_language_switch(page, url, lang):
     other = {"en": "zh", "zh": "en"}[lang]
     page.goto(f"{url}/{lang}/errors.html")
     page.fill("#error-search", SHAPES)
@@ -158,7 +158,7 @@ def test_what_is_pasted_is_kept_through_reload_and_the_other_language(page, url,
     page.wait_for_url(f"{url}/{other}/errors.html")
 
 
-def test_an_answer_is_shared_by_its_id(browser, url):
+def test_entry_id_in_the_address_opens_its_answer(browser, url):
     for name in ("mat1-mat2-shapes", "size-of-tensor-empty"):
         opened = browser.new_page()
         opened.goto(f"{url}/en/errors.html?e={name}")
@@ -178,7 +178,7 @@ TRACE = f"""Traceback (most recent call last):
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("how", ["button", "Enter", "paste"])
-def test_the_home_page_answers_a_traceback_that_no_host_receives(browser, url, lang, how):
+def test_home_page_answers_a_traceback_without_sending_it(browser, url, lang, how):
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
     opened = context.new_page()
     asked = []
@@ -204,7 +204,7 @@ def test_the_home_page_answers_a_traceback_that_no_host_receives(browser, url, l
     context.close()
 
 
-def test_the_field_grows_with_its_text(page, url):
+def test_search_field_grows_with_its_text(page, url):
     page.goto(f"{url}/en/errors.html")
     height = page.locator("#error-search").bounding_box()["height"]
     page.fill("#error-search", TRACE)
@@ -214,7 +214,7 @@ def test_the_field_grows_with_its_text(page, url):
     assert height < grown < most <= 0.41 * page.viewport_size["height"]
 
 
-def test_the_home_page_passes_a_message_on_from_disk(page, site):
+def test_home_page_opened_from_disk_passes_the_message_on(page, site):
     page.goto((site / "en/index.html").as_uri())
     page.fill("#pasted-error", TRACE)
     page.locator(".paste-error button").click()
@@ -232,7 +232,7 @@ def test_a_message_in_the_address_is_answered_above_the_fold(request, url, scree
     assert answer.bounding_box()["y"] < opened.viewport_size["height"]
 
 
-def test_a_case_stands_first_and_not_among_the_others(page, url):
+def test_matching_case_is_shown_first_and_only_once(page, url):
     page.goto(f"{url}/en/errors.html?q={quote(EMPTY)}")
     answer = page.locator("#error-found > li").first
     assert answer.get_attribute("data-id") == "size-of-tensor-empty"
@@ -243,7 +243,7 @@ def test_a_case_stands_first_and_not_among_the_others(page, url):
     assert not answer.locator(".cases .holds, .cases:not(:has(.case)), [id]").count()
 
 
-def test_an_answer_whose_text_does_not_come_leads_to_it(page, url):
+def test_answer_without_loaded_text_links_to_it(page, url):
     page.route("**/errors_*.js", lambda route: route.abort())
     errors = []
     page.on("pageerror", lambda e: errors.append(str(e)))
@@ -257,7 +257,7 @@ def test_an_answer_whose_text_does_not_come_leads_to_it(page, url):
     page.wait_for_url("**/errors_tensors.html#mat1-mat2-shapes")
 
 
-def test_each_entry_and_each_case_has_its_address(page, url):
+def test_every_entry_and_case_has_an_address(page, url):
     case = next(c["id"] for e in ENTRIES for c in e.get("cases", ()))
     for name in (ENTRIES[-1]["id"], case):
         page.goto("about:blank")
@@ -271,7 +271,7 @@ def test_each_entry_and_each_case_has_its_address(page, url):
         )
 
 
-def test_the_page_works_from_disk(page, site):
+def test_error_page_works_from_disk(page, site):
     page.goto(f"{(site / 'en/errors.html').as_uri()}?q={quote(SHAPES)}")
     answer = page.locator("#error-found > li").first
     assert answer.get_attribute("data-id") == "mat1-mat2-shapes"
@@ -282,7 +282,7 @@ def test_the_page_works_from_disk(page, site):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_without_scripts_the_list_is_complete_and_leads_to_the_texts(browser, url, site, lang):
+def test_list_without_scripts_is_complete_and_links_to_the_texts(browser, url, site, lang):
     context = browser.new_context(java_script_enabled=False)
     opened = context.new_page()
     case = "size-of-tensor-empty"
@@ -305,7 +305,7 @@ def test_without_scripts_the_list_is_complete_and_leads_to_the_texts(browser, ur
 
 @pytest.mark.parametrize("place", ["errors.html?q=" + quote(SHAPES), "errors_tensors.html"])
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_cure_is_copied(browser, url, lang, place):
+def test_copy_button_copies_the_cure(browser, url, lang, place):
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
     opened = context.new_page()
     opened.goto(f"{url}/{lang}/{place}")

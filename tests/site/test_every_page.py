@@ -306,18 +306,18 @@ def axe(opened, options: dict) -> dict[str, list[str]]:
     return {v["id"]: [n["html"][:120] for n in v["nodes"]][:3] for v in violated}
 
 
-def test_no_page_asks_another_host(visits, url):
+def test_pages_request_no_other_host(visits, url):
     foreign = {
         n: [r for r in v.requests if not r.startswith((url, "data:"))] for n, v in visits.items()
     }
     assert not {n: r for n, r in foreign.items() if r}
 
 
-def test_no_page_has_an_error(visits):
+def test_pages_report_no_errors(visits):
     assert not {n: v.errors for n, v in visits.items() if v.errors}
 
 
-def test_pages_are_light(visits):
+def test_pages_stay_within_size_and_request_limits(visits):
     weights = {n: v.weight for n, v in visits.items()}
     assert statistics.median(weights.values()) <= 150_000
     assert not {n: w for n, w in weights.items() if w > 300_000}
@@ -325,11 +325,11 @@ def test_pages_are_light(visits):
     assert not {n: r for n, r in requests.items() if r > 25}
 
 
-def test_each_page_says_its_language(visits):
+def test_pages_declare_their_language(visits):
     assert not {n: v.lang for n, v in visits.items() if v.lang != LANGUAGES[n[:2]]}
 
 
-def test_the_interface_speaks_the_language_of_the_page(visits):
+def test_interface_labels_use_the_language_of_the_page(visits):
     wrong = {}
     for name, visit in visits.items():
         for label in visit.labels:
@@ -354,7 +354,7 @@ class Page(HTMLParser):
         self.links += [attrs[k] for k in ("href", "src", "action") if attrs.get(k)]
 
 
-def test_no_internal_link_or_anchor_is_broken(site):
+def test_internal_links_and_anchors_exist(site):
     parsed = {
         p.relative_to(site).as_posix(): Page(p)
         for p in [*site.glob("*.html"), *site.glob("*/*.html")]
@@ -373,7 +373,7 @@ def test_no_internal_link_or_anchor_is_broken(site):
     assert not broken
 
 
-def test_every_image_of_a_page_has_a_text_of_its_own(visits, site):
+def test_every_image_has_an_alt_text(visits, site):
     wrong = []
     for name in visits:
         for tag in re.findall(r"<img [^>]*>", (site / name).read_text("utf8")):
@@ -383,27 +383,27 @@ def test_every_image_of_a_page_has_a_text_of_its_own(visits, site):
     assert not wrong
 
 
-def test_figures_have_legible_labels_in_the_pages_language(visits):
+def test_figure_labels_are_legible_and_in_the_page_language(visits):
     assert not {n: v.figures for n, v in visits.items() if v.figures}
 
 
-def test_the_numbers_for_teachers_are_those_of_the_pages(visits, site):
+def test_teacher_numbers_match_the_pages(visits, site):
     lang = next(iter(visits))[:2]
     teachers = BeautifulSoup((site / lang / "teachers.html").read_bytes(), "html.parser")
     sums = [0, 0, 0, 0]
     for name in Book(ROOT).chapters:
         visit = visits[f"{lang}/{name}.html"]
         own = [int(re.search(r"(\d+) (?:minutes|分钟)", visit.need)[1]), *visit.tasks]
-        told = teachers.select_one(f"#lesson-{name} > span").text
-        assert [int(n) for n in re.findall(r"\d+", told)] == [n for n in own if n], name
+        message = teachers.select_one(f"#lesson-{name} > span").text
+        assert [int(n) for n in re.findall(r"\d+", message)] == [n for n in own if n], name
         sums = [a + b for a, b in zip(sums, own, strict=True)]
     total = teachers.select_one("#syllabus-total").text
     assert [int(n) for n in re.findall(r"\d+", total)] == [*divmod(sums[0], 60), *sums[1:]]
 
 
-def test_no_page_scrolls_sideways_on_a_phone(visits):
+def test_pages_do_not_scroll_horizontally_on_a_phone(visits):
     assert not {n: v.wide for n, v in visits.items() if v.wide}
 
 
-def test_axe_finds_nothing_in_either_theme(visits):
+def test_axe_reports_no_violations_in_either_theme(visits):
     assert not {n: v.violations for n, v in visits.items() if v.violations}

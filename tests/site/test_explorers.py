@@ -88,7 +88,7 @@ AXE = Axe()
 PAGE_SCRIPT = Path(__file__).parents[2] / "book" / "_static" / "predict.js"
 
 
-def test_an_explorer_that_was_left_done_is_kept_on_its_page_until_the_reset(browser):
+def test_completed_explorer_state_is_kept_until_reset(browser):
     """By the id of its cell, for both languages of the page."""
     page = browser.new_context(locale="en-US").new_page()  # whose clock stands still
 
@@ -138,7 +138,7 @@ def shown(page, *explorers, dark=False, width=375) -> None:
 
 
 @pytest.mark.parametrize("make", EXPLORERS)
-def test_two_of_a_kind_stand_on_one_page_each_in_its_language(page, make):
+def test_two_explorers_on_one_page_keep_their_languages(page, make):
     english, chinese = make(lang="en"), make(lang="zh")
     shown(page, english, chinese)
     elements = page.locator(english.name)
@@ -158,7 +158,7 @@ def test_two_of_a_kind_stand_on_one_page_each_in_its_language(page, make):
 
 
 @pytest.mark.parametrize("make", EXPLORERS)
-def test_axe_finds_nothing_and_nothing_is_cut_off(page, make):
+def test_axe_reports_no_violations_and_no_overflow(page, make):
     for dark in (False, True):
         shown(page, make(lang="en"), make(lang="zh"), dark=dark, width=320)
         page.evaluate(AXE.axe_script)
@@ -189,7 +189,7 @@ TIGHT = """e => [...e.shadowRoot.querySelectorAll("button, select, input, [role=
 
 
 @pytest.mark.parametrize("make", EXPLORERS)
-def test_on_a_phone_no_text_is_tiny_and_no_target_is_hard_to_touch(page, make):
+def test_phone_text_and_touch_targets_are_large_enough(page, make):
     explorer = make(lang="en")
     shown(page, explorer)
     element = page.locator(explorer.name)
@@ -205,7 +205,7 @@ def narrow_page(with_fonts):
 
 
 @pytest.mark.parametrize("make", EXPLORERS)
-def test_it_fits_on_the_screen_of_a_phone(narrow_page, make):
+def test_explorer_fits_on_a_phone_screen(narrow_page, make):
     for lang in ("en", "zh"):
         shown(narrow_page, make(lang=lang))
         section = narrow_page.locator("section").bounding_box()
@@ -213,7 +213,7 @@ def test_it_fits_on_the_screen_of_a_phone(narrow_page, make):
 
 
 @pytest.mark.parametrize("make", EXPLORERS)
-def test_tab_reaches_every_control_and_the_reset_leads_back(page, make):
+def test_tab_reaches_every_control_and_reset_restores_the_start(page, make):
     shown(page, make(lang="en"), width=800)
     element = page.locator("main > [data]")
     start = element.evaluate("e => e.shadowRoot.querySelector('section').innerHTML")

@@ -7,7 +7,7 @@ import pytest
 from helpers import figures
 
 
-def test_a_figure_changes_its_colours_with_the_theme(page, url):
+def test_figure_colours_follow_the_theme(page, url):
     page.goto(f"{url}/en/normalization.html")
     colors = """() => [...document.querySelectorAll(".book-figure [style*=teal]")]
       .map((line) => getComputedStyle(line).stroke)"""
@@ -21,7 +21,7 @@ def test_a_figure_changes_its_colours_with_the_theme(page, url):
 
 
 @pytest.mark.parametrize(("lang", "words"), [("en", "Enlarge Close"), ("zh", "放大 关闭")])
-def test_a_figure_is_enlarged_by_key_and_by_pointer(page, url, lang, words):
+def test_figure_is_enlarged_by_key_and_pointer(page, url, lang, words):
     enlarge, close = words.split()
     page.goto(f"{url}/{lang}/normalization.html")
     opener = page.get_by_role("button", name=enlarge).first
@@ -40,7 +40,7 @@ def test_a_figure_is_enlarged_by_key_and_by_pointer(page, url, lang, words):
     assert dialog.count() == 0
 
 
-def test_a_figure_is_larger_than_a_phone_when_enlarged(phone, url):
+def test_enlarged_figure_is_wider_than_a_phone(phone, url):
     phone.goto(f"{url}/en/normalization.html")
     phone.locator("button.enlarge").first.click()
     shown = phone.locator("dialog.enlarged svg").first.bounding_box()
@@ -60,7 +60,7 @@ def test_a_figure_is_larger_than_a_phone_when_enlarged(phone, url):
     ],
     ids=["alone", "JupyterLab light", "JupyterLab dark", "Visual Studio Code", "Colab"],
 )
-def test_a_figure_stands_on_its_own_ground_in_notebooks(page, host, color):
+def test_figure_sets_its_background_in_notebooks(page, host, color):
     figure = figures.draw_curves({"a": [1.0, 2.0]}, "epoch", "loss")._repr_html_()
     page.set_content(host + figure)
     style = page.locator(".book-figure").evaluate(

@@ -33,21 +33,23 @@ def lab(tmp_path_factory):
     env = os.environ | home
     jupyter = [sys.executable, "-m", "jupyter"]
     subprocess.run([*jupyter, "trust", f"{CHAPTER}.ipynb"], cwd=folder, env=env, check=True)
-    told = folder / "told"
+    message = folder / "told"
     root = ["--allow-root"] * (os.name == "posix" and os.geteuid() == 0)
-    with told.open("w") as out:
+    with message.open("w") as out:
         server = subprocess.Popen(
             [*jupyter, "lab", *SETTINGS, *root], cwd=folder, env=env, stdout=out, stderr=out
         )
     try:
         address = None
         for _ in range(240):
-            if found := re.search(r"http://(?:localhost|127\.0\.0\.1):(\d+)/lab", told.read_text()):
+            if found := re.search(
+                r"http://(?:localhost|127\.0\.0\.1):(\d+)/lab", message.read_text()
+            ):
                 address = f"http://127.0.0.1:{found[1]}"
                 break
-            assert server.poll() is None, told.read_text()
+            assert server.poll() is None, message.read_text()
             time.sleep(0.25)
-        assert address, told.read_text()
+        assert address, message.read_text()
         answers(f"{address}/api/status")
         yield address
     finally:
@@ -92,7 +94,7 @@ def scrolled_to(page, locator):
     raise AssertionError("not found")
 
 
-def test_a_question_unfolds_and_its_output_waits(notebook):
+def test_question_unfolds_and_its_output_is_hidden(notebook):
     asked = next(c for c in load(Book(ROOT), CHAPTER).cells if c.predict)
     card = scrolled_to(notebook, notebook.locator(".jp-MarkdownCell .predict"))
     assert "Predict." in card.inner_text()
@@ -105,7 +107,7 @@ def test_a_question_unfolds_and_its_output_waits(notebook):
     cell.locator(".jp-OutputPlaceholder").first.wait_for(state="attached")
 
 
-def test_an_explorer_answers(notebook):
+def test_explorer_responds_to_a_selection(notebook):
     explorer = scrolled_to(notebook, notebook.locator("stride-explorer"))
     before = explorer.evaluate("e => e.shadowRoot.textContent")
     explorer.locator("select").first.select_option(index=2)

@@ -32,7 +32,7 @@ def shown(page) -> list[str]:
         ("en/by_name", "DataLoader", "torch.utils.data.DataLoader", 30),
     ],
 )
-def test_the_filter_leaves_what_fits(page, url, address, words, expected, most):
+def test_filter_keeps_only_matching_entries(page, url, address, words, expected, most):
     page.goto(f"{url}/{address}.html")
     every = shown(page)
     page.fill("[data-filter]", words)
@@ -46,13 +46,13 @@ def test_the_filter_leaves_what_fits(page, url, address, words, expected, most):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_what_nothing_fits_is_said(page, url, lang):
+def test_filter_without_matches_shows_a_message(page, url, lang):
     page.goto(f"{url}/{lang}/symptoms.html?q=zymurgy")
     assert shown(page) == []
     assert page.locator(".filter [role=status]").inner_text()
 
 
-def test_a_linked_symptom_is_open(page, url):
+def test_linked_symptom_is_opened(page, url):
     page.goto(f"{url}/zh/symptoms.html#loss-nan")
     assert page.locator("#loss-nan details").get_attribute("open") is not None
     assert page.locator("#loss-inf details").get_attribute("open") is None
@@ -60,7 +60,7 @@ def test_a_linked_symptom_is_open(page, url):
     page.wait_for_selector("#loss-inf details[open]")
 
 
-def test_the_lists_are_whole_without_scripts(browser, url):
+def test_lists_are_complete_without_scripts(browser, url):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     for name, least in (("symptoms", 60), ("review", 123), ("pitfalls", 120), ("by_name", 250)):
@@ -73,7 +73,7 @@ def test_the_lists_are_whole_without_scripts(browser, url):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_each_rule_of_the_review_is_on_its_page_once_and_leads_to_its_section(site, lang):
+def test_review_page_lists_each_rule_once_with_its_section_link(site, lang):
     soup = BeautifulSoup((site / lang / "review.html").read_text("utf8"), "html.parser")
     rules = soup.select(".review-rules > li[id]")
     assert sorted(rule["id"] for rule in rules) == sorted(RULES)
@@ -89,7 +89,7 @@ def test_each_rule_of_the_review_is_on_its_page_once_and_leads_to_its_section(si
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_doors_lead_to_the_review(site, lang):
+def test_home_symptoms_and_llms_link_to_the_review_page(site, lang):
     for name in ("index", "symptoms"):
         soup = BeautifulSoup((site / lang / f"{name}.html").read_text("utf8"), "html.parser")
         assert soup.select('.bd-article a[href="review.html"]'), name
@@ -99,7 +99,7 @@ def test_the_doors_lead_to_the_review(site, lang):
     assert "train.py:13" in twin and "losses.append(loss.item())" in twin
 
 
-def test_what_only_this_page_needs_is_in_no_other(site):
+def test_review_styles_appear_on_no_other_page(site):
     for name in ("detach", "symptoms"):
         assert "review-rules" not in (site / f"en/{name}.html").read_text("utf8")
     for style in site.glob("*/_static/styles/*.css"):

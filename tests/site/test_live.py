@@ -137,7 +137,7 @@ def state(tab, cell: str) -> str:
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
-def test_a_whole_chapter_gives_the_stored_outputs(tab, live, name):
+def test_whole_chapter_run_matches_the_stored_outputs(tab, live, name):
     errors = []
     tab.on("pageerror", lambda error: errors.append(str(error)))
     opened(tab, live, name)
@@ -162,7 +162,7 @@ def test_a_whole_chapter_gives_the_stored_outputs(tab, live, name):
     assert not errors
 
 
-def test_one_cell_brings_what_is_above_the_first_section(tab, live):
+def test_running_a_cell_runs_the_cells_above_the_first_section(tab, live):
     opened(tab, live, "zh/detach")
     press(tab, "run", "detach-numpy")
     assert state(tab, "detach-numpy") == "done" and state(tab, "detach-imports") == "done"
@@ -177,7 +177,7 @@ def test_one_cell_brings_what_is_above_the_first_section(tab, live):
     assert output(tab, "detach-state") == "('zh', 'zh')"
 
 
-def test_an_edit_is_kept_and_can_be_reset(tab, live):
+def test_edit_survives_reload_and_can_be_reset(tab, live):
     opened(tab, live, "en/detach")
     code = tab.locator("#detach-numpy .cell_input pre")
     original = code.text_content()
@@ -197,7 +197,7 @@ def test_an_edit_is_kept_and_can_be_reset(tab, live):
     assert code.text_content() == original
 
 
-def test_what_runs_is_interrupted_and_restarted(tab, live):
+def test_running_cell_can_be_interrupted_and_kernel_restarted(tab, live):
     opened(tab, live, "en/detach")
     write(
         tab, "detach-imports", "import sys\nn = 1\nfor i in range(3): print(i, end='\\r')\nprint()"
@@ -225,7 +225,7 @@ def test_what_runs_is_interrupted_and_restarted(tab, live):
     assert output(tab, "detach-imports") == "42"
 
 
-def test_a_chapter_stops_at_a_cell_that_fails(tab, live):
+def test_run_to_here_stops_at_a_failing_cell(tab, live):
     opened(tab, live, "en/detach")
     write(tab, "detach-imports", "1 / 0")
     press(tab, "run_to_here", "detach-numpy")
@@ -235,7 +235,7 @@ def test_a_chapter_stops_at_a_cell_that_fails(tab, live):
 
 
 @pytest.mark.parametrize(("lang", "begins"), [("en", "✗ not yet: "), ("zh", "✗ 还不对：")])
-def test_a_verdict_in_chinese_equals_the_stored_one(lang, begins):
+def test_verdict_in_each_language_equals_the_stored_one(lang, begins):
     chapter = Chapter(ROOT / f"book/{lang}/detach.ipynb")
     cell = next(cell for cell in chapter.cells if cell.id == "detach-exercise-b")
     answer = chapter.output(cell.id, cell.outputs)
@@ -245,7 +245,7 @@ def test_a_verdict_in_chinese_equals_the_stored_one(lang, begins):
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_an_exercise_is_solved_on_the_page(tab, live, lang):
+def test_exercise_can_be_solved_on_the_page(tab, live, lang):
     opened(tab, live, f"{lang}/detach")
     notebook = nbformat.read(ROOT / f"book/{lang}/detach.ipynb", as_version=4)
     solution = next(cell.source for cell in notebook.cells if cell.id == "detach-solution-b")
@@ -267,7 +267,7 @@ def test_an_exercise_is_solved_on_the_page(tab, live, lang):
     assert "live-solved" in tab.locator("#detach-exercise-b").get_attribute("class")
 
 
-def test_a_kernel_ends_with_its_page(tab, live):
+def test_kernel_stops_when_its_page_is_left(tab, live):
     opened(tab, live, "en/detach")
     before = {kernel["id"] for kernel in live.kernels()}
     write(tab, "detach-imports", "1")
@@ -297,7 +297,7 @@ def findings(tab, cell: str):
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_code_that_a_reader_writes_is_reviewed_below_the_cell(tab, live, lang):
+def test_edited_code_is_reviewed_below_the_cell(tab, live, lang):
     errors = []
     tab.on("pageerror", lambda error: errors.append(str(error)))
     opened(tab, live, f"{lang}/detach")
@@ -334,7 +334,7 @@ def test_a_run_reviews_the_cell_and_reset_removes_the_findings(tab, live):
     assert not tab.locator("#detach-numpy .live-findings").is_visible()
 
 
-def test_an_exercise_is_left_to_its_checker(tab, live):
+def test_exercises_are_not_reviewed(tab, live):
     opened(tab, live, "en/detach")
     write(tab, "detach-exercise-b", LEAK)
     with tab.expect_request(lambda request: '"review"' in (request.post_data or "")) as asked:
@@ -359,14 +359,14 @@ def test_an_exercise_is_left_to_its_checker(tab, live):
         ("torch.no_grad()\x00", [], ""),
     ],
 )
-def test_the_review_of_a_cell_escapes_it_and_survives_what_is_no_python(source, before, html):
+def test_reviewed_escapes_html_and_accepts_invalid_python(source, before, html):
     found = reviewed(source, before, "en")
     assert html in found and bool(html) == bool(found)
     assert "<b>&" not in found
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_on_a_page_with_outputs(tab, live, scheme):
+def test_axe_reports_no_violations_on_a_page_with_outputs(tab, live, scheme):
     from axe_playwright_python.sync_playwright import Axe
 
     tab.emulate_media(color_scheme=scheme)
@@ -385,7 +385,7 @@ def test_axe_finds_nothing_on_a_page_with_outputs(tab, live, scheme):
     assert [v["id"] for v in found["violations"]] == []
 
 
-def test_on_a_phone_buttons_are_large_and_nothing_overflows(live, reader, browser):
+def test_phone_buttons_are_large_and_nothing_overflows(live, reader, browser):
     context = browser.new_context(
         viewport={"width": 375, "height": 720}, has_touch=True, is_mobile=True
     )
@@ -408,14 +408,14 @@ def test_on_a_phone_buttons_are_large_and_nothing_overflows(live, reader, browse
 @pytest.mark.parametrize(
     "path", ["/book/en/detach.html", "/book/_live/en/detach", "/api/kernels", "/api/sessions"]
 )
-def test_without_the_token_there_is_a_login_page_at_most(live, token, path):
+def test_requests_without_the_token_return_at_most_a_login_page(live, token, path):
     status, text = live.ask(path, token=token)
     assert status in (200, 403)
     assert "numpy" not in text and ("password" in text.lower() or status == 403)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8888", "169.254.1.1"])
-def test_a_name_that_leads_to_this_machine_is_refused(live, host):
+def test_foreign_host_header_is_rejected(live, host):
     assert live.ask("/api/kernels", Host=host)[0] == 403
     assert live.ask("/book/en/detach.html", Host=host)[0] == 403
 
@@ -429,12 +429,12 @@ def test_a_name_that_leads_to_this_machine_is_refused(live, host):
         *("/book/%2e%2e/%2e%2e/README.md", "/book/_live/../live_server.py", "/book//etc/passwd"),
     ],
 )
-def test_nothing_but_the_site_and_kernels_is_served(live, path):
+def test_server_rejects_paths_outside_the_site_and_kernels(live, path):
     status, text = live.ask(path)
     assert status in (403, 404), (status, text[:200])
 
 
-def test_a_request_without_xsrf_is_refused(live, reader):
+def test_request_without_xsrf_token_is_rejected(live, reader):
     page = reader.new_page()
     page.goto(f"{live.url}/book/en/index.html")
     status = page.evaluate(
@@ -444,7 +444,7 @@ def test_a_request_without_xsrf_is_refused(live, reader):
     page.close()
 
 
-def test_another_site_in_the_same_browser_cannot_run_code(live, reader, url):
+def test_another_origin_cannot_run_code(live, reader, url):
     own = reader.new_page()
     own.set_default_timeout(120_000)
     opened(own, live, "en/detach")
@@ -492,7 +492,7 @@ def test_another_site_in_the_same_browser_cannot_run_code(live, reader, url):
         *('{"review": 3, "before": []}', '{"review": "x", "before": [3]}'),
     ],
 )
-def test_bad_input_is_named(live, reader, body):
+def test_invalid_request_body_returns_400(live, reader, body):
     page = reader.new_page()
     page.goto(f"{live.url}/book/en/detach.html")
     status = page.evaluate(
@@ -504,7 +504,7 @@ def test_bad_input_is_named(live, reader, body):
     page.close()
 
 
-def test_without_a_server_the_page_says_so_and_stays(site, browser, tmp_path):
+def test_page_without_a_server_reports_it_and_stays(site, browser, tmp_path):
     own = Live(tmp_path)
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()
@@ -521,6 +521,6 @@ def test_without_a_server_the_page_says_so_and_stays(site, browser, tmp_path):
     context.close()
 
 
-def test_the_static_site_is_as_light_as_without(site):
+def test_static_site_contains_no_live_scripts(site):
     assert not list(site.rglob("live*.js")) and not list(site.rglob("live*.css"))
     assert "_live" not in (site / "en/detach.html").read_text("utf8")

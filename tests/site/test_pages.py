@@ -12,7 +12,7 @@ from book_pages import HAN, LANGUAGES, NAMES, ROOT
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_home_page_lists_every_chapter_with_its_line(page, url, lang):
+def test_home_page_lists_every_chapter_with_its_summary(page, url, lang):
     page.goto(f"{url}/{lang}/index.html")
     items = page.locator("ul.chapters > li")
     assert items.count() == len(NAMES)
@@ -28,7 +28,7 @@ def test_the_home_page_lists_every_chapter_with_its_line(page, url, lang):
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("screen", ["page", "phone"])
-def test_the_three_doors_of_the_home_page_are_above_the_fold(request, url, lang, screen):
+def test_home_page_entry_panels_are_above_the_fold(request, url, lang, screen):
     opened = request.getfixturevalue(screen)
     opened.goto(f"{url}/{lang}/index.html")
     doors = opened.locator(".door")
@@ -43,7 +43,7 @@ def test_the_three_doors_of_the_home_page_are_above_the_fold(request, url, lang,
 
 
 @pytest.mark.parametrize(("start", "goal"), [("en", "zh"), ("zh", "en")])
-def test_the_switch_keeps_page_and_section(page, url, start, goal):
+def test_language_switch_keeps_page_and_section(page, url, start, goal):
     page.goto(f"{url}/{start}/detach.html")
     sections = page.locator("main section[id]").evaluate_all("all => all.map(s => s.id)")
     chosen = sections[3]
@@ -62,7 +62,7 @@ def test_the_switch_keeps_page_and_section(page, url, start, goal):
     assert -5 <= top <= 300
 
 
-def test_the_root_sends_readers_by_browser_and_by_choice(browser, url, site):
+def test_root_redirects_by_browser_language_and_choice(browser, url, site):
     for locale, lang in (("zh-CN", "zh"), ("zh-TW", "zh"), ("fr-FR", "en"), ("en-GB", "en")):
         context = browser.new_context(locale=locale)
         page = context.new_page()
@@ -101,7 +101,7 @@ ALONE = """tag => {
 
 
 @pytest.mark.parametrize(("lang", "how"), [("en", "mouse"), ("zh", "keyboard")])
-def test_explorers_answer_to_mouse_and_keyboard(page, url, site, pages, lang, how):
+def test_explorers_respond_to_mouse_and_keyboard(page, url, site, pages, lang, how):
     seen = set()
     for name in (n for n in pages if n.startswith(lang)):
         tags = set(re.findall(r"<([a-z]+(?:-[a-z]+)+)[ >]", (site / name).read_text("utf8")))
@@ -114,8 +114,8 @@ def test_explorers_answer_to_mouse_and_keyboard(page, url, site, pages, lang, ho
                 seen.add(tag)
                 element = page.locator(f"main {tag}").nth(number)
                 assert operate(page, element, how), f"{name}: {tag} ignores the {how}"
-                said = element.locator("[aria-live]").first.inner_text()
-                assert bool(HAN.search(said)) == (lang == "zh"), f"{name}: {tag} says {said!r}"
+                text = element.locator("[aria-live]").first.inner_text()
+                assert bool(HAN.search(text)) == (lang == "zh"), f"{name}: {tag} says {text!r}"
     assert seen, "the book has no explorer"
 
 
@@ -161,7 +161,7 @@ def actions(page, control, how: str) -> list:
     return [control.click]
 
 
-def test_what_scrolls_is_reached_by_tab_and_nothing_else(phone, url):
+def test_only_scrollable_code_is_focusable_by_tab(phone, url):
     """Code is measured once it comes into sight."""
     phone.goto(f"{url}/en/performance.html")
     scrolls = "e => e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight"
@@ -202,7 +202,7 @@ def test_a_solution_unfolds_by_keyboard(page, url, lang):
     assert code.is_visible()
 
 
-def test_the_theme_is_kept_and_follows_the_system_at_first(browser, url):
+def test_theme_follows_the_system_until_a_choice_is_stored(browser, url):
     context = browser.new_context(color_scheme="dark")
     page = context.new_page()
     theme = "document.documentElement.dataset.theme"
@@ -215,7 +215,7 @@ def test_the_theme_is_kept_and_follows_the_system_at_first(browser, url):
     context.close()
 
 
-def test_menus_of_the_header_open_and_close_by_keyboard(page, url):
+def test_header_menu_opens_and_closes_by_keyboard(page, url):
     page.goto(f"{url}/en/detach.html")
     menu = page.locator("details.menu")
     menu.locator("summary").focus()
@@ -225,7 +225,7 @@ def test_menus_of_the_header_open_and_close_by_keyboard(page, url):
     assert not menu.locator("a").first.is_visible()
 
 
-def test_on_a_phone_the_chapters_open_from_the_menu(phone, url):
+def test_phone_menu_opens_the_chapters(phone, url):
     phone.goto(f"{url}/zh/index.html")
     phone.click(".primary-toggle")
     link = phone.locator("#pst-primary-sidebar-modal a", has_text="detach").first
@@ -233,7 +233,7 @@ def test_on_a_phone_the_chapters_open_from_the_menu(phone, url):
     phone.wait_for_url("**/zh/detach.html")
 
 
-def test_the_sidebar_shows_the_line_of_the_page_and_stands_where_it_was_left(page, url):
+def test_sidebar_shows_the_current_page_and_keeps_its_position(page, url):
     in_sight = """() => {
       const bar = document.querySelector(".bd-sidebar-primary"), box = bar.getBoundingClientRect();
       const line = bar.querySelector("li.current").getBoundingClientRect();
@@ -258,7 +258,7 @@ GROUPS = """cells => cells.filter(e => e.offsetParent).map(e =>
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_cheat_sheet_is_filtered_while_one_types(page, url, lang):
+def test_cheat_sheet_is_filtered_while_typing(page, url, lang):
     page.goto(f"{url}/{lang}/cheat_sheet.html")
     cells = page.locator("#cheat-sheet div.cell")
     everything = cells.evaluate_all(GROUPS)
@@ -285,7 +285,7 @@ def test_the_cheat_sheet_is_filtered_while_one_types(page, url, lang):
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("how", ["keyboard", "touch"])
-def test_the_cheat_sheet_is_copied_and_printed(browser, url, lang, how):
+def test_cheat_sheet_can_be_copied_and_printed(browser, url, lang, how):
     touch = how == "touch"
     screen = {"viewport": {"width": 375, "height": 720}} if touch else {}
     context = browser.new_context(has_touch=touch, is_mobile=touch, **screen)
@@ -316,7 +316,7 @@ def test_the_cheat_sheet_is_copied_and_printed(browser, url, lang, how):
 
 @pytest.mark.parametrize("fonts", ["narrow", "wide"])
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_cheat_sheet_prints_on_four_pages_in_dark_ink(with_fonts, url, lang, fonts):
+def test_cheat_sheet_prints_on_four_pages_in_the_light_theme(with_fonts, url, lang, fonts):
     launched = with_fonts(fonts)
     page = launched.new_context(color_scheme="dark").new_page()
     page.goto(f"{url}/{lang}/cheat_sheet.html")

@@ -29,7 +29,7 @@ BOXES = """() => {
 }"""
 
 
-def test_each_sheet_has_title_address_and_number(page, url):
+def test_printed_sheet_has_title_address_and_page_number(page, url):
     for lang in LANGUAGES:
         page.goto(f"{url}/{lang}/detach.html")
         boxes = page.evaluate(BOXES)
@@ -40,7 +40,7 @@ def test_each_sheet_has_title_address_and_number(page, url):
         )
 
 
-def test_a_page_from_a_disk_does_not_print_where_it_lies(page, site):
+def test_page_from_disk_does_not_print_its_path(page, site):
     page.goto(f"{site.as_uri()}/en/detach.html")
     boxes = page.evaluate(BOXES)
     assert page.title() in boxes["top-left"] and "file:" not in boxes["bottom-left"]
@@ -58,7 +58,7 @@ def drawn(pdf: bytes) -> list[int]:
     return [len(re.findall(rb"\bBT\b", text)) for text in unpacked if b"BT" in text]
 
 
-def test_the_margins_of_a_printed_chapter_are_not_empty(page, url):
+def test_printed_margins_are_not_empty(page, url):
     """The same chapter without the three boxes draws less on each of its sheets."""
     page.goto(f"{url}/en/detach.html")
     sheets = drawn(page.pdf(prefer_css_page_size=True))
@@ -73,7 +73,7 @@ def test_the_margins_of_a_printed_chapter_are_not_empty(page, url):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_hints_and_solutions_are_printed_after_the_key(page, url, lang):
+def test_hints_and_solutions_are_printed_after_the_answer_key(page, url, lang):
     page.goto(f"{url}/{lang}/detach.html")
     before = page.locator("article").inner_html()
     exercises = page.locator(".tag_exercise").count()
@@ -106,7 +106,7 @@ def test_hints_and_solutions_are_printed_after_the_key(page, url, lang):
     assert page.locator("article").inner_html() == before
 
 
-def test_a_question_stays_on_one_sheet(page, url):
+def test_question_is_not_split_across_sheets(page, url):
     page.goto(f"{url}/en/sequences.html")
     page.emulate_media(media="print")
     breaks = page.locator(".predict").evaluate_all(

@@ -25,9 +25,7 @@ CONTROLS = ".primary-toggle, .language-switch, .theme-switch-button, .search-but
 
 @pytest.mark.parametrize("where", ["url", "repository_url"])
 @pytest.mark.parametrize("fonts", ["narrow", "wide"])
-def test_the_header_fits_phones_whatever_the_fonts_and_the_repository(
-    request, with_fonts, fonts, where
-):
+def test_header_fits_phones_for_all_fonts_and_repositories(request, with_fonts, fonts, where):
     """All of it can be seen and pressed, and what its menu holds."""
     address, launched, wrong = request.getfixturevalue(where), with_fonts(fonts), {}
     opened = launched.new_page(viewport={"width": PHONES[0], "height": 720})
@@ -56,7 +54,7 @@ TOUCHED = {
 }
 
 
-def test_what_is_touched_is_24_px_high_or_stands_apart(with_fonts, url):
+def test_touch_targets_meet_wcag_2_5_8(with_fonts, url):
     """WCAG 2.5.8, on a page of each kind; axe leaves it out if it is not asked."""
     launched, wrong = with_fonts("wide", "--enable-begin-frame-control"), {}
     screen = {"viewport": {"width": 412, "height": 823}, "has_touch": True, "is_mobile": True}
@@ -72,7 +70,7 @@ def test_what_is_touched_is_24_px_high_or_stands_apart(with_fonts, url):
     assert not wrong
 
 
-def test_the_narrow_and_the_wide_fonts_differ(with_fonts):
+def test_narrow_and_wide_fonts_have_different_widths(with_fonts):
     """Else the tests above would prove less than they say."""
     lengths = []
     for fonts in ("narrow", "wide"):
@@ -98,7 +96,7 @@ ROWS = """pre => [...pre.querySelectorAll(".line")].map(row => {
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_long_lines_of_code_wrap_on_demand_and_the_choice_is_kept(browser, url, lang):
+def test_code_wraps_on_demand_and_the_choice_is_stored(browser, url, lang):
     context = browser.new_context(viewport={"width": 375, "height": 720}, has_touch=True)
     page = context.new_page()
     page.goto(f"{url}/{lang}/performance.html")
@@ -130,7 +128,7 @@ def test_long_lines_of_code_wrap_on_demand_and_the_choice_is_kept(browser, url, 
     context.close()
 
 
-def test_on_a_wide_screen_code_neither_wraps_nor_offers_to(page, url):
+def test_wide_screen_has_no_code_wrapping(page, url):
     page.goto(f"{url}/en/performance.html")
     page.evaluate("localStorage.setItem('wrap', '1')")
     page.reload()
@@ -140,7 +138,7 @@ def test_on_a_wide_screen_code_neither_wraps_nor_offers_to(page, url):
     page.evaluate("localStorage.removeItem('wrap')")
 
 
-def test_the_rule_above_a_traceback_fits_a_phone(phone, url):
+def test_traceback_rule_fits_a_phone(phone, url):
     phone.goto(f"{url}/en/detach.html")
     rules = phone.locator(".traceback .gu")
     assert rules.count() > 2
@@ -152,7 +150,7 @@ def test_the_rule_above_a_traceback_fits_a_phone(phone, url):
 
 
 @pytest.mark.parametrize("name", ["zh/review", "zh/attention"])
-def test_no_line_ends_after_the_hyphen_of_an_option_or_a_number(phone, url, name):
+def test_lines_do_not_break_after_an_option_hyphen_or_minus_sign(phone, url, name):
     phone.goto(f"{url}/{name}.html")
     for width in (320, 340, 360, 390):
         phone.set_viewport_size({"width": width, "height": 720})

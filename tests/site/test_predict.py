@@ -64,7 +64,7 @@ ANSWER = """kinds => [...document.querySelectorAll(".predict")].map(card => kind
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_every_question_is_answered_wrong_and_right(fresh, url, lang):
+def test_every_question_accepts_wrong_and_right_answers(fresh, url, lang):
     """Wrong first in one chapter and right first in the next."""
     page = fresh("about:blank", viewport={"width": 375, "height": 667})
     for number, name in enumerate(CHAPTERS):
@@ -85,7 +85,7 @@ def test_every_question_is_answered_wrong_and_right(fresh, url, lang):
 
 
 @pytest.mark.parametrize("touch", [False, True])
-def test_questions_are_answered_by_keys_and_by_touch(fresh, url, touch):
+def test_questions_can_be_answered_by_keyboard_and_touch(fresh, url, touch):
     page = fresh(f"{url}/zh/detach.html", has_touch=touch, viewport={"width": 375, "height": 667})
     cards, ids = page.locator(".predict"), [cell.id for cell in ASKED["detach"]]
     page.evaluate(ALONE, ids)
@@ -119,21 +119,21 @@ def answered(page, name, ids, first):
     assert kept["picks"] == dict.fromkeys(ids, first) and kept["all"] == len(ids)
 
 
-def test_answers_are_remembered_shown_in_the_lists_and_forgotten(fresh, url):
+def test_answers_are_stored_listed_and_reset(fresh, url):
     page = fresh(f"{url}/en/backward.html", viewport={"width": 1280, "height": 800})
     ids = [cell.id for cell in ASKED["backward"]]
     first, second = page.locator(".predict").nth(0), page.locator(".predict").nth(1)
     first.locator("details.yes > summary").click()
     second.locator("details.no > summary").first.click()
     second.locator("details.yes > summary").click()  # the first answer counts
-    wanted = f"1 of {len(ids)}"
+    expected = f"1 of {len(ids)}"
     here = page.locator("nav.bd-links li.current .score")
-    assert here.inner_text() == wanted
+    assert here.inner_text() == expected
     page.goto(f"{url}/en/detach.html")
     chapter = page.locator("nav.bd-links a[href='backward.html'] .score")
-    assert chapter.inner_text() == wanted
+    assert chapter.inner_text() == expected
     page.goto(f"{url}/en/index.html")
-    assert wanted in page.locator("ul.chapters a[href^='backward.html']").first.inner_text()
+    assert expected in page.locator("ul.chapters a[href^='backward.html']").first.inner_text()
     page.goto(f"{url}/zh/backward.html")  # the same questions in the other language
     assert page.locator("nav.bd-links li.current .score").inner_text() == f"1 / {len(ids)}"
     assert page.evaluate(HIDDEN, ids[:2]) == []
@@ -146,7 +146,7 @@ def test_answers_are_remembered_shown_in_the_lists_and_forgotten(fresh, url):
     assert page.evaluate(HIDDEN, ids[:1]) == ids[:1]
 
 
-def test_a_question_that_is_gone_is_forgotten(fresh, url):
+def test_stored_answers_of_removed_questions_are_deleted(fresh, url):
     page = fresh(f"{url}/en/backward.html")
     ids = [cell.id for cell in ASKED["backward"]]
     stored = {
@@ -161,7 +161,7 @@ def test_a_question_that_is_gone_is_forgotten(fresh, url):
     assert page.locator(".mine").count() == 0 and page.errors == []
 
 
-def test_what_would_give_the_answer_away_is_veiled_and_can_be_shown(fresh, url):
+def test_revealing_code_is_hidden_until_shown(fresh, url):
     page = fresh(f"{url}/en/backward.html")
     ids = [cell.id for cell in ASKED["backward"]]
     asserts = page.locator(f"#{ids[0]}.veiled .hll")
@@ -173,7 +173,7 @@ def test_what_would_give_the_answer_away_is_veiled_and_can_be_shown(fresh, url):
     assert page.evaluate(HIDDEN, ids[1:2]) == ids[1:2]
 
 
-def test_a_link_to_a_place_opens_what_is_hidden_there_and_nothing_else(fresh, url):
+def test_anchor_link_reveals_only_its_target(fresh, url):
     ids = [cell.id for cell in ASKED["backward"]]
     telling = fresh(f"{url}/en/backward.html").evaluate(WHOLLY, ids)
     page = fresh(f"{url}/en/backward.html#{ids[1]}")
@@ -182,7 +182,7 @@ def test_a_link_to_a_place_opens_what_is_hidden_there_and_nothing_else(fresh, ur
     assert 0 <= top < 200, "what is hidden above does not move the place out of sight"
 
 
-def test_a_link_to_an_anchor_inside_an_explanation_opens_it(fresh, url):
+def test_anchor_link_into_an_explanation_reveals_it(fresh, url):
     page = fresh(f"{url}/en/backward.html")
     name = page.evaluate(
         "() => { const e = document.querySelector('.why > *'); return e.id = 'in' }"
@@ -193,7 +193,7 @@ def test_a_link_to_an_anchor_inside_an_explanation_opens_it(fresh, url):
     assert page.locator(".predict").first.evaluate("e => e.querySelectorAll('[open]').length") == 0
 
 
-def test_who_comes_to_a_section_from_elsewhere_is_not_asked_first(fresh, url):
+def test_section_link_from_another_page_reveals_its_answers(fresh, url):
     """From another page or from the search, but not from the contents or the other language."""
     ids = [cell.id for cell in ASKED["backward"]]
     page = fresh(f"{url}/en/backward.html")
@@ -215,7 +215,7 @@ def test_who_comes_to_a_section_from_elsewhere_is_not_asked_first(fresh, url):
     assert page.evaluate(HIDDEN, ids) == [id for id in telling if id not in inside]
 
 
-def test_what_the_browser_finds_in_hidden_text_is_shown(fresh, url):
+def test_hidden_text_found_by_the_browser_is_revealed(fresh, url):
     """As Ctrl+F does, which no test can press."""
     page = fresh(f"{url}/en/backward.html")
     ids = [cell.id for cell in ASKED["backward"]]
@@ -226,16 +226,16 @@ def test_what_the_browser_finds_in_hidden_text_is_shown(fresh, url):
     assert not page.locator(".why").first.evaluate("e => e.hidden")
 
 
-def test_the_end_of_a_chapter_counts_and_asks_the_missed_ones_again(fresh, url):
+def test_chapter_tally_counts_answers_and_offers_a_retry(fresh, url):
     page = fresh(f"{url}/en/backward.html")
     cards, ids = page.locator(".predict"), [cell.id for cell in ASKED["backward"]]
-    told, retry = page.locator(".tally [role=status]"), page.locator(".tally button")
-    assert f"right at once: 0 of {len(ids)}. Not answered yet: {len(ids)}." in told.inner_text()
+    message, retry = page.locator(".tally [role=status]"), page.locator(".tally button")
+    assert f"right at once: 0 of {len(ids)}. Not answered yet: {len(ids)}." in message.inner_text()
     assert not retry.is_visible()
     for number, card in enumerate(cards.all()):
         card.locator(f"details.{'no' if number < 2 else 'yes'} > summary").first.click()
     page.wait_for_function("!document.querySelector('.tally p').textContent.includes('Not')")
-    assert f"right at once: {len(ids) - 2} of {len(ids)}." in told.inner_text()
+    assert f"right at once: {len(ids) - 2} of {len(ids)}." in message.inner_text()
     assert "(2)" in retry.inner_text()
     retry.click()
     assert sorted(page.evaluate(STORED, "backward")["picks"]) == sorted(ids[2:])
@@ -245,7 +245,7 @@ def test_the_end_of_a_chapter_counts_and_asks_the_missed_ones_again(fresh, url):
     assert not retry.is_visible() and page.errors == []
 
 
-def test_the_button_that_shows_says_that_it_opens_something(fresh, url):
+def test_reveal_button_sets_aria_expanded(fresh, url):
     page = fresh(f"{url}/zh/backward.html")
     veil = page.locator("button.veil").first
     assert veil.get_attribute("aria-expanded") == "false"
@@ -253,7 +253,7 @@ def test_the_button_that_shows_says_that_it_opens_something(fresh, url):
     assert page.locator(".tally [role=status]").count() == 1
 
 
-def test_without_scripts_nothing_is_hidden_and_the_choices_unfold(fresh, url):
+def test_page_without_scripts_hides_nothing_and_unfolds_choices(fresh, url):
     page = fresh(f"{url}/en/backward.html", java_script_enabled=False)
     cell = ASKED["backward"][1].id
     assert page.locator(f"#{cell} .cell_output").is_visible()
@@ -264,7 +264,7 @@ def test_without_scripts_nothing_is_hidden_and_the_choices_unfold(fresh, url):
     assert choice.locator("p").is_visible()
 
 
-def test_on_paper_the_questions_stand_alone_and_a_key_comes_at_the_end(fresh, url):
+def test_print_separates_questions_from_the_answer_key(fresh, url):
     page = fresh(f"{url}/en/backward.html")
     ids = [cell.id for cell in ASKED["backward"]]
     before = page.locator("article").inner_html()
@@ -293,7 +293,7 @@ def test_on_paper_the_questions_stand_alone_and_a_key_comes_at_the_end(fresh, ur
     assert page.errors == []
 
 
-def test_the_dark_theme_puts_no_light_ground_under_what_a_cell_shows(fresh, url):
+def test_dark_theme_keeps_output_backgrounds_transparent(fresh, url):
     page = fresh(f"{url}/en/views_and_copies.html#x", color_scheme="dark")
     grounds = "all => all.map(e => getComputedStyle(e).backgroundColor)"
     shown = page.locator(".cell_output .output.text_html").evaluate_all(grounds)

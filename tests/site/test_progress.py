@@ -69,7 +69,7 @@ def learn(page, address: str, lang: str) -> None:
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_map_counts_what_was_answered_and_solved(fresh, url, lang):
+def test_progress_counts_answered_and_solved_tasks(fresh, url, lang):
     page = fresh(f"{url}/{lang}/index.html", viewport={"width": 1280, "height": 800})
     for name, lesson in LESSONS[lang].items():
         shown = line(page, name)
@@ -102,7 +102,7 @@ def test_the_map_counts_what_was_answered_and_solved(fresh, url, lang):
     assert page.errors == [] and all(r.startswith(url) for r in page.requests[1:])
 
 
-def test_exercises_count_once_one_was_solved_on_a_live_page(fresh, url):
+def test_exercises_are_counted_after_one_is_solved_live(fresh, url):
     page = fresh(f"{url}/en/index.html")
     before = page.locator("ul.chapters li:has(a[href='modules.html'])")
     kept = {
@@ -126,7 +126,7 @@ def test_exercises_count_once_one_was_solved_on_a_live_page(fresh, url):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_one_button_resets_all_progress_and_nothing_else(fresh, url, lang):
+def test_reset_button_deletes_only_the_progress(fresh, url, lang):
     page = fresh(f"{url}/{lang}/index.html")
     page.evaluate("localStorage.setItem('mode', 'dark'); localStorage.setItem('live:x', '1')")
     learn(page, url, lang)
@@ -151,7 +151,7 @@ def test_one_button_resets_all_progress_and_nothing_else(fresh, url, lang):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_continue_leads_to_the_section_that_was_read_last(fresh, url, lang):
+def test_continue_link_opens_the_last_read_section(fresh, url, lang):
     page = fresh(viewport={"width": 1280, "height": 800})
     learn(page, url, lang)
     section = page.locator("main section[id]").nth(4)
@@ -173,7 +173,7 @@ def test_continue_leads_to_the_section_that_was_read_last(fresh, url, lang):
     assert go.get_attribute("href") == f"detach.html?continue#{anchor}"
 
 
-def test_who_continues_is_still_asked_the_questions_of_the_section(fresh, url):
+def test_continue_link_keeps_answers_hidden(fresh, url):
     page = fresh(f"{url}/en/detach.html")
     asked = "[...document.querySelectorAll('.predict')].map(e => e.closest('section').id)"
     anchor = page.evaluate(asked)[0]
@@ -187,7 +187,7 @@ def test_who_continues_is_still_asked_the_questions_of_the_section(fresh, url):
     assert not page.evaluate(veiled)
 
 
-def test_from_a_disk_the_map_works_too(fresh, site):
+def test_progress_works_from_disk(fresh, site):
     page = fresh(viewport={"width": 1280, "height": 800})
     learn(page, site.as_uri(), "en")
     page.goto(f"{site.as_uri()}/en/index.html")
@@ -206,7 +206,7 @@ def test_from_a_disk_the_map_works_too(fresh, site):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_without_scripts_the_home_page_has_no_map(fresh, url, lang):
+def test_home_page_without_scripts_hides_the_progress(fresh, url, lang):
     page = fresh(f"{url}/{lang}/index.html", java_script_enabled=False)
     assert not page.locator("#progress").is_visible()
     assert not page.locator(".book-progress").is_visible()
@@ -214,7 +214,7 @@ def test_without_scripts_the_home_page_has_no_map(fresh, url, lang):
     assert page.locator("ul.chapters a[href='teachers.html']").is_visible()
 
 
-def test_no_other_page_loads_the_map(site):
+def test_only_home_pages_load_the_progress_script(site):
     for path in [*site.glob("en/*.html"), *site.glob("zh/*.html")]:
         there = "progress.js" in path.read_text("utf8")
         assert there == (path.name == "index.html"), path
@@ -224,7 +224,7 @@ def test_no_other_page_loads_the_map(site):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_path_for_beginners_has_the_time_of_its_chapters(page, url, lang):
+def test_beginner_path_shows_the_total_time_of_its_chapters(page, url, lang):
     page.goto(f"{url}/{lang}/index.html")
     names = BOOK.toc["meta"]["new_to_pytorch"]
     time = course.duration(sum(LESSONS[lang][name].minutes for name in names), lang)
@@ -235,7 +235,7 @@ def test_the_path_for_beginners_has_the_time_of_its_chapters(page, url, lang):
     assert links == [f"{name}.html" for name in names]
 
 
-def test_the_page_for_teachers_names_requirements_and_earlier_chapters(page, url):
+def test_teacher_page_lists_requirements_and_earlier_chapters(page, url):
     page.goto(f"{url}/en/teachers.html")
     tuning = page.locator("#lesson-fine_tuning p")
     assert "torchvision and scikit-learn" in tuning.inner_text()

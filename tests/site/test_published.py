@@ -61,7 +61,7 @@ class Head(HTMLParser):
         self.inside = ""
 
 
-def doctored(site: Path) -> list[Path]:
+def indexable_pages(site: Path) -> list[Path]:
     """The pages that a search engine may list."""
     found = [*site.glob("en/**/*.html"), *site.glob("zh/**/*.html")]
     return [p for p in found if p.name != "search.html"]
@@ -140,7 +140,7 @@ def wrong_by_schema(value, where="") -> list[str]:
     return wrong + [w for name in rest for w in wrong_by_schema(value[name], f"{kind}.{name}")]
 
 
-def test_the_check_of_structured_data_finds_what_is_wrong():
+def test_structured_data_check_reports_errors():
     good = {"@type": "Question", "name": "x", "acceptedAnswer": {"@type": "Answer", "text": "y"}}
     assert wrong_by_schema(good) == []
     assert wrong_by_schema(good | {"acceptedAnswer": {"@type": "Answer"}})
@@ -151,13 +151,13 @@ def test_the_check_of_structured_data_finds_what_is_wrong():
 
 def check_heads(site: Path, base: str) -> None:
     titles: dict[tuple[str, str], Path] = {}
-    for path in doctored(site):
+    for path in indexable_pages(site):
         where, head = path.relative_to(site), Head(path)
         if "http-equiv" in path.read_text("utf8"):
             continue  # an old address
-        lang, said = where.parts[0], head.meta["description"]
-        assert 0 < len(said) <= 160 or not head.data, where
-        for kind, text in (("title", head.title), ("description", said)):
+        lang, shown_text = where.parts[0], head.meta["description"]
+        assert 0 < len(shown_text) <= 160 or not head.data, where
+        for kind, text in (("title", head.title), ("description", shown_text)):
             assert (lang, kind, text) not in titles, (where, titles[lang, kind, text])
             titles[lang, kind, text] = where
         if where.stem in NAMES or len(where.parts) > 2:
@@ -181,27 +181,27 @@ BOOK = {"en": "Executable PyTorch Notes", "zh": "可执行的 PyTorch 笔记"}
 
 
 def check_addresses(head: Head, where: Path, base: str) -> None:
-    told = {k: v for k, v in head.meta.items() if k.startswith(("og:", "twitter:"))}
-    addresses = [*told.values(), *head.links.values()]
+    message = {k: v for k, v in head.meta.items() if k.startswith(("og:", "twitter:"))}
+    addresses = [*message.values(), *head.links.values()]
     if not base:
-        assert not told and not [x for x in addresses if "//" in x], where
+        assert not message and not [x for x in addresses if "//" in x], where
         return
     lang, rest = where.parts[0], "/".join(where.parts[1:])
-    assert head.links["canonical"] == told["og:url"] == f"{base}/{where}"
+    assert head.links["canonical"] == message["og:url"] == f"{base}/{where}"
     found = {code: head.links[code] for code in ("en", "zh-CN", "x-default")}
     assert found == {
         "en": f"{base}/en/{rest}",
         "zh-CN": f"{base}/zh/{rest}",
         "x-default": f"{base}/en/{rest}",
     }
-    assert told["og:title"] and told["og:description"] == head.meta["description"]
-    assert told["og:type"] in ("article", "website")
-    assert told["og:image"] == f"{base}/social.{lang}.png"
-    assert told["og:site_name"] == BOOK[lang]
-    assert told["twitter:card"] == "summary_large_image"
+    assert message["og:title"] and message["og:description"] == head.meta["description"]
+    assert message["og:type"] in ("article", "website")
+    assert message["og:image"] == f"{base}/social.{lang}.png"
+    assert message["og:site_name"] == BOOK[lang]
+    assert message["twitter:card"] == "summary_large_image"
 
 
-def test_a_page_says_what_it_is_and_no_address_that_nobody_knows(toy_site):
+def test_unpublished_page_head_contains_no_absolute_address(toy_site):
     check_heads(toy_site, "")
     assert not (toy_site / "sitemap.xml").exists()
     assert "Sitemap" not in (toy_site / "robots.txt").read_text()
@@ -210,24 +210,24 @@ def test_a_page_says_what_it_is_and_no_address_that_nobody_knows(toy_site):
         assert not re.search(r"https?://(?!www\.w3)", (toy_site / name).read_text("utf8"))
 
 
-def test_a_published_page_says_its_addresses(published):
+def test_published_page_head_contains_its_addresses(published):
     check_heads(published, BASE)
-    kinds = {p.stem: [d["@type"] for d in Head(p).data] for p in doctored(published)}
+    kinds = {p.stem: [d["@type"] for d in Head(p).data] for p in indexable_pages(published)}
     assert kinds["detach"] == kinds["schedule"] == kinds["value"] == ["TechArticle"]
     assert kinds["no-grad-fn"] == ["FAQPage"] and kinds["index"] == kinds["errors"] == []
 
 
-def test_the_home_title_says_the_name_once(toy_site):
+def test_home_title_contains_the_name_once(toy_site):
     for lang, name in BOOK.items():
         title = Head(toy_site / lang / "index.html").title
         assert title.count(name) == 1 and title.startswith(name) and "PyTorch" in title
 
 
-def test_the_map_names_each_page_and_each_is_there(published):
+def test_sitemap_lists_every_existing_page(published):
     tree = ElementTree.parse(published / "sitemap.xml").getroot()
     names = {"s": "http://www.sitemaps.org/schemas/sitemap/0.9"}
     listed = [e.text for e in tree.findall("s:url/s:loc", names)]
-    pages = {p for p in doctored(published) if "http-equiv" not in p.read_text("utf8")}
+    pages = {p for p in indexable_pages(published) if "http-equiv" not in p.read_text("utf8")}
     assert sorted(listed) == sorted(f"{BASE}/{p.relative_to(published)}" for p in pages)
     for entry in tree.findall("s:url", names):
         links = {e.get("hreflang"): e.get("href") for e in entry if e.get("hreflang")}
@@ -236,7 +236,7 @@ def test_the_map_names_each_page_and_each_is_there(published):
     assert "User-agent: *\nAllow: /\n" in robots and f"Sitemap: {BASE}/sitemap.xml\n" in robots
 
 
-def test_a_page_that_is_not_there_leads_on_from_any_depth(toy_site, published):
+def test_page_404_has_working_links_at_any_depth(toy_site, published):
     text = (published / "404.html").read_text("utf8")
     base = re.search('<base href="([^"]+)">', text)[1]
     assert base == f"{BASE}/" and text.index("<base") < text.index(
@@ -251,7 +251,7 @@ def test_a_page_that_is_not_there_leads_on_from_any_depth(toy_site, published):
         assert not lacking, "the toy has no symptoms"
 
 
-def test_the_pictures_have_the_size_that_is_said_and_are_light():
+def test_published_images_have_the_declared_size_and_are_small():
     for name, size in (
         ("social.en.png", PICTURE),
         ("social.zh.png", PICTURE),
@@ -262,7 +262,7 @@ def test_the_pictures_have_the_size_that_is_said_and_are_light():
         assert len(data) < 80_000
 
 
-def test_an_entry_stands_alone_with_what_the_list_says(toy_site):
+def test_entry_page_contains_the_content_of_the_list(toy_site):
     page = (toy_site / "en/errors/no-grad-fn.html").read_text("utf8")
     assert "<h1><code>RuntimeError: element <var>n</var> of tensors does not" in page
     for part in ("Nothing in the loss", "It is the first.", "RuntimeError: no grad", "x &lt; 1"):
@@ -288,7 +288,7 @@ def outputs(nb) -> list[str]:
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_a_twin_has_the_prose_the_code_and_every_output(site, lang):
+def test_markdown_copy_contains_prose_code_and_every_output(site, lang):
     for path in sorted((ROOT / "book" / lang).glob("*.ipynb")):
         nb = read(path)
         twin = site / lang / f"{path.stem}.md"
@@ -319,7 +319,7 @@ def test_a_twin_has_the_prose_the_code_and_every_output(site, lang):
                 at = here
 
 
-def test_every_verdict_is_in_the_language_of_its_page(site):
+def test_every_verdict_uses_the_language_of_its_page(site):
     verdict = re.compile(r"^[✓✗] (?:[a-z ]+: |[一-鿿]+：)", re.M)
     begins = {"en": {"✗ not yet: ", "✓ correct: "}, "zh": {"✗ 还不对：", "✓ 正确："}}
     for path in (ROOT / "book/en").glob("*.ipynb"):
@@ -344,19 +344,19 @@ def test_every_page_has_a_markdown_copy_that_links_to_copies(site):
             assert (path.parent / link).is_file(), f"{path}: {link}"
 
 
-def test_llms_txt_names_every_page_of_the_contents(site):
+def test_llms_txt_lists_every_page_of_the_contents(site):
     lines = (site / "llms.txt").read_text("utf8").splitlines()
     assert lines[0] == "# Executable PyTorch Notes" and lines[2].startswith("> ")
     assert "under PyTorch 2." in lines[4]
     linked = {m[1] for x in lines if (m := re.match(r"- \[.+?\]\(([^)]+)\): .", x))}
     families = [p.stem for p in site.glob("en/errors_*.html")]
-    wanted = {f"{lang}/{name}.md" for lang in LANGUAGES for name in (*NAMES, *families)}
-    assert wanted <= {urlsplit(x).path.lstrip("/") for x in linked}
+    expected = {f"{lang}/{name}.md" for lang in LANGUAGES for name in (*NAMES, *families)}
+    assert expected <= {urlsplit(x).path.lstrip("/") for x in linked}
     for link in linked:
         assert (site / link).is_file()
 
 
-def test_pitfalls_json_is_what_its_schema_says_and_leads_to_its_proofs(site):
+def test_pitfalls_json_matches_its_schema_and_links_to_proofs(site):
     schema = json.loads((site / "pitfalls.schema.json").read_text("utf8"))
     data = json.loads((site / "pitfalls.json").read_text("utf8"))
     Draft202012Validator.check_schema(schema)
@@ -380,7 +380,7 @@ def test_pitfalls_json_is_what_its_schema_says_and_leads_to_its_proofs(site):
             assert f'id="{anchor}"' in texts[key], one["section"]
 
 
-def test_what_was_proved_under_what_stands_in_all_of_them(published):
+def test_validated_versions_appear_in_all_copies(published):
     about = (published / "en/detach.md").read_text("utf8").split("\n\n")[1]
     assert "under PyTorch 2.14.1 (CPU, 2026-01-02)" in about and "2.11.0" in about
     assert "under PyTorch" not in (published / "en/schedule.md").read_text("utf8")
@@ -393,7 +393,7 @@ def test_what_was_proved_under_what_stands_in_all_of_them(published):
 # ---------------------------------------------------------------- the book itself
 
 
-def test_every_message_and_pitfall_of_the_book_has_its_page(site):
+def test_every_message_and_pitfall_has_a_page(site):
     check_heads(site, "")
     gone = {old for old in redirects.moved.load(Book(ROOT)) if "#" not in old}
     for lang in LANGUAGES:
@@ -405,7 +405,7 @@ def test_every_message_and_pitfall_of_the_book_has_its_page(site):
             assert there - {n.name for n in map(Path, gone) if n.parent.name == kind} == set(names)
 
 
-def test_no_link_of_an_entry_is_broken(site):
+def test_entry_pages_are_small_and_their_links_exist(site):
     anchors: dict[str, set[str]] = {}
     for path in site.glob("*/*/*.html"):
         where = path.relative_to(site).as_posix()
@@ -426,7 +426,7 @@ AXE = Axe()
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("kind", ["errors", "pitfalls"])
-def test_an_entry_is_readable_on_a_phone_in_both_themes(phone, url, site, lang, kind):
+def test_entry_page_is_accessible_on_a_phone_in_both_themes(phone, url, site, lang, kind):
     largest = max((site / lang / kind).iterdir(), key=lambda p: p.stat().st_size)
     for scheme in ("light", "dark"):
         phone.emulate_media(color_scheme=scheme)
@@ -440,7 +440,7 @@ def test_an_entry_is_readable_on_a_phone_in_both_themes(phone, url, site, lang, 
             assert phone.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_page_that_is_not_there_is_readable_too(phone, url):
+def test_page_404_is_accessible_in_both_themes(phone, url):
     for scheme in ("light", "dark"):
         phone.emulate_media(color_scheme=scheme)
         phone.goto(f"{url}/404.html")
@@ -452,7 +452,7 @@ def test_a_page_that_is_not_there_is_readable_too(phone, url):
 # ---------------------------------------------------------------- a fork
 
 
-def test_every_link_of_a_fork_leads_to_the_fork_and_to_a_file(published):
+def test_fork_links_point_to_existing_files_of_the_fork(published):
     """Launch, edit, issue and download links, on each page that has them."""
     root, seen = published.parents[1], set()
     for path in published.glob("*/*.html"):
@@ -491,7 +491,7 @@ def test_every_link_of_a_fork_leads_to_the_fork_and_to_a_file(published):
             assert stamped in sources and "git+https" in stamped and SHA in stamped
 
 
-def test_every_edit_link_of_the_book_opens_a_file():
+def test_edit_links_point_to_existing_files():
     app = SimpleNamespace(srcdir=ROOT / "book/en")
     app.env = SimpleNamespace(
         doc2path=lambda page: next((ROOT / "book/en").glob(f"{page}.*")).as_posix()
@@ -521,13 +521,13 @@ def published_url(published):
         ("errors/old-id.html", "errors/no-grad-fn.html"),
     ],
 )
-def test_an_old_address_leads_to_the_new_one(page, published_url, old, new):
+def test_old_address_redirects_to_the_new_one(page, published_url, old, new):
     page.goto(f"{published_url}/zh/{old}")
     page.wait_for_url(f"{published_url}/zh/{new}")
     assert page.locator("h1").count() == 1
 
 
-def test_without_scripts_an_old_page_still_leads_on(published):
+def test_old_page_without_scripts_redirects(published):
     for name, new in (("old", "detach.html"), ("errors/old-id", "../errors/no-grad-fn.html")):
         text = (published / f"en/{name}.html").read_text("utf8")
         assert f'content="0; url={new}"' in text and f'<a href="{new}">' in text
@@ -537,7 +537,7 @@ def test_without_scripts_an_old_page_still_leads_on(published):
 
 
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "message"),
     [
         ("detach: schedule", "detach is still there"),
         ("detach#two-ways-to-cut: schedule", "detach#two-ways-to-cut is still there"),
@@ -549,9 +549,9 @@ def test_without_scripts_an_old_page_still_leads_on(published):
         ("old: https://elsewhere", "expected lines such as"),
     ],
 )
-def test_a_line_that_leads_nowhere_stops_the_build(toy_site, tmp_path, table, told):
+def test_invalid_redirect_stops_the_build(toy_site, tmp_path, table, message):
     site = shutil.copytree(toy_site, tmp_path / "site")
     (tmp_path / "book").mkdir()
     (tmp_path / "book/moved.yml").write_text(table)
-    with pytest.raises(BookError, match=re.escape(told)):
+    with pytest.raises(BookError, match=re.escape(message)):
         redirects.write(Book(tmp_path), site)

@@ -70,7 +70,7 @@ def type_into(page, words: str) -> list[str]:
 
 
 @pytest.mark.parametrize("half", ["work", "measure"])
-def test_typical_queries_find_their_chapter_among_the_first_three_pages(found, half):
+def test_typical_queries_find_their_chapter_in_the_first_three_pages(found, half):
     with QUERIES.open(encoding="utf8") as file:
         rows = [row for row in csv.DictReader(file, delimiter="\t") if row["half"] == half]
     missed = {}
@@ -83,7 +83,7 @@ def test_typical_queries_find_their_chapter_among_the_first_three_pages(found, h
     assert len(missed) <= 0.05 * len(rows), missed
 
 
-def test_the_section_or_entry_that_answers_is_among_the_first_three(found):
+def test_answering_section_is_in_the_first_three_results(found):
     """`answers` is a pattern of the addresses, page#anchor, that answer the query."""
     with ANSWERS.open(encoding="utf8") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
@@ -97,7 +97,7 @@ def test_the_section_or_entry_that_answers_is_among_the_first_three(found):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_queries_of_a_section_find_it(found, lang):
+def test_section_queries_find_their_section(found, lang):
     """Every fifth query of the texts; an entry that answers as well may come before the section."""
     book = Book.find(ROOT)
     typed = [
@@ -128,12 +128,12 @@ def test_the_queries_of_a_section_find_it(found, lang):
         ("zh", "检查代码", "review#"),
     ],
 )
-def test_messages_symptoms_and_lines_to_copy_are_results(found, lang, words, first):
+def test_results_include_messages_symptoms_and_cards(found, lang, words, first):
     best = found(lang, words)[:3]
     assert any(f"{hit['page']}#{hit['anchor']}".startswith(first) for hit in best), best
 
 
-def test_the_lines_to_copy_come_before_the_section_that_explains_them(found):
+def test_card_is_ranked_before_the_section_that_explains_it(found):
     card, section = found("en", "keep best weights")[:2]
     assert (card["kind"], section["kind"]) == ("card", "chapter")
     assert "deepcopy(model.state_dict())" in card["line"][0][0]
@@ -147,13 +147,13 @@ def test_the_lines_to_copy_come_before_the_section_that_explains_them(found):
         ("zh", "梯度裁剪", "clip_grad_norm_(", "clip"),
     ],
 )
-def test_few_words_for_one_card_show_its_lines_first(found, lang, words, line, section):
+def test_query_for_one_card_returns_it_first(found, lang, words, line, section):
     card, after = found(lang, words)[:2]
     assert card["kind"] == "card" and line in card["line"][0][0]
     assert after["kind"] == "chapter" and section in after["anchor"]
 
 
-def test_exercises_and_recaps_come_after_sections_that_explain(found):
+def test_exercises_are_ranked_after_explaining_sections(found):
     titles = ["".join(t for t, _ in hit["title"]) for hit in found("en", "label smoothing")]
     exercise = next(n for n, title in enumerate(titles) if re.match(r"\d\. ", title))
     assert exercise > titles.index("label_smoothing: PyTorch’s definition")
@@ -180,14 +180,14 @@ def test_exercises_and_recaps_come_after_sections_that_explain(found):
         ("en", "num_workers", "data_loading"),
     ],
 )
-def test_a_word_finds_its_chapter(found, lang, words, chapter):
+def test_single_word_finds_its_chapter(found, lang, words, chapter):
     assert chapter in [hit["page"] for hit in found(lang, words)]
 
 
 @pytest.mark.parametrize(
     ("lang", "words"), [("zh", "榴莲"), ("zh", "望远镜"), ("zh", "量子纠缠"), ("en", "zymurgy")]
 )
-def test_a_word_that_the_book_lacks_finds_nothing(found, lang, words):
+def test_unknown_word_returns_no_results(found, lang, words):
     assert found(lang, words) == []
 
 
@@ -206,11 +206,11 @@ def test_a_word_that_the_book_lacks_finds_nothing(found, lang, words):
         ("en", "glorot", "normalization"),
     ],
 )
-def test_what_means_the_same_is_found_in_both_languages(found, lang, words, chapter):
+def test_synonyms_find_their_chapter_in_both_languages(found, lang, words, chapter):
     assert chapter in [hit["page"] for hit in found(lang, words)[:6]]
 
 
-def test_the_synonyms_are_one_table_for_both_languages():
+def test_synonym_groups_are_valid_and_bilingual():
     groups = search_words()["same"]
     for group in groups:
         assert all(isinstance(name, str) and name.strip() == name for name in group), group
@@ -247,7 +247,7 @@ QUESTIONS = {
 }
 
 
-def test_a_terminal_answers_questions_as_the_page_does(found):
+def test_terminal_search_matches_the_page_search(found):
     """The first symptom is the same, and of three sections at least one, for four of five."""
     other = {}
     for lang, question in [(lang, one) for lang, several in QUESTIONS.items() for one in several]:
@@ -256,8 +256,8 @@ def test_a_terminal_answers_questions_as_the_page_does(found):
             place = f"{hit['page']}.html" + ("" if hit["first"] else f"#{hit['anchor']}")
             if hit["kind"] in ("symptom", "chapter"):
                 page["symptom" if hit["kind"] == "symptom" else "section"].append(place)
-        told = explain.questions().find(question)
-        terminal = {kind: [one.href for one in told if one.kind == kind] for kind in page}
+        message = explain.questions().find(question)
+        terminal = {kind: [one.href for one in message if one.kind == kind] for kind in page}
         same = not page["symptom"] or page["symptom"][0] == (terminal["symptom"] or [""])[0]
         if not same or not set(page["section"][:3]) & set(terminal["section"][:3]):
             other[question] = page, terminal
@@ -293,13 +293,13 @@ def test_a_chinese_sentence_is_split_at_particles_and_into_words_of_the_book(
     ("words", "never"),
     [("out ", "layout"), ("mask ", "unmask"), ("rate ", "iterate"), ("grad ", "degrade")],
 )
-def test_words_are_not_found_inside_words(found, words, never):
+def test_completed_words_do_not_match_inside_words(found, words, never):
     """The space says that the word is whole."""
     hits = found("en", words)
     assert hits and not [m for m in marks(hits) if never in m]
 
 
-def test_the_word_being_typed_is_found_by_its_beginning_and_a_whole_one_is_not(found):
+def test_prefix_matches_only_while_a_word_is_being_typed(found):
     assert "gradient" in marks(found("en", "gradi"))
     assert "gradient" not in marks(found("en", "gradi "))
     for end in range(3, len("normalization") + 1):
@@ -317,25 +317,25 @@ def test_the_word_being_typed_is_found_by_its_beginning_and_a_whole_one_is_not(f
         ("zh", "dataloadr", "dataloader"),
     ],
 )
-def test_one_mistyped_letter_is_forgiven(found, lang, mistyped, meant):
+def test_single_letter_typos_are_corrected(found, lang, mistyped, meant):
     pages = [hit["page"] for hit in found(lang, mistyped)]
-    wanted = [hit["page"] for hit in found(lang, meant)] if meant != "nothing" else []
-    assert set(pages[:1]) <= set(wanted) and bool(pages) == bool(wanted)
+    expected = [hit["page"] for hit in found(lang, meant)] if meant != "nothing" else []
+    assert set(pages[:1]) <= set(expected) and bool(pages) == bool(expected)
 
 
-def test_a_letter_is_forgiven_only_where_nothing_else_is_found(found):
+def test_typos_are_corrected_only_without_exact_matches(found):
     assert "loss" not in marks(found("en", "lost "))
     assert not {"cost", "last", "list"} & set(marks(found("en", "lost ")))
 
 
-def test_sections_come_before_pages_that_repeat_them(found):
+def test_sections_are_ranked_before_reference_pages(found):
     for lang, query in [("en", "allocator"), ("en", "gradient clipping"), ("zh", "梯度裁剪")]:
         kinds = [hit["kind"] for hit in found(lang, query)]
         assert {"chapter", "reference"} <= set(kinds), (query, kinds)
         assert kinds.index("chapter") < kinds.index("reference")
 
 
-def test_titles_weigh_more_than_text(found):
+def test_title_matches_are_ranked_before_text_matches(found):
     def section(words):  # the first result that is no line to copy
         return next(hit for hit in found("en", words) if hit["kind"] != "card")
 
@@ -345,7 +345,7 @@ def test_titles_weigh_more_than_text(found):
         assert words.lower() in "".join(text for text, _ in best["title"]).lower()
 
 
-def test_every_result_leads_to_a_section_and_shows_a_line(found, site):
+def test_every_result_links_to_a_section_and_shows_a_line(found, site):
     for lang, query in [("en", "memory"), ("zh", "显存"), ("en", "cross_entropy")]:
         for hit in found(lang, query):
             text = (site / lang / f"{hit['page']}.html").read_text("utf8")
@@ -356,7 +356,7 @@ def test_every_result_leads_to_a_section_and_shows_a_line(found, site):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_a_message_is_found_once_and_leads_to_its_text(found, lang):
+def test_message_is_found_once_and_links_to_its_text(found, lang):
     hits = [h for h in found(lang, "non-singleton dimension") if h["page"].startswith("errors")]
     anchors = [hit["anchor"] for hit in hits]
     assert "size-of-tensor" in anchors and len(set(anchors)) == len(anchors)
@@ -370,7 +370,7 @@ def test_a_message_is_found_once_and_leads_to_its_text(found, lang):
     ("lang", "words", "chapter"),
     [("en", "clipping", "training_loop"), ("zh", "早停", "training_loop")],
 )
-def test_results_follow_the_typing_and_open_by_keyboard(page, url, lang, words, chapter):
+def test_results_update_while_typing_and_open_by_keyboard(page, url, lang, words, chapter):
     page.goto(f"{url}/{lang}/detach.html")
     links = type_into(page, words)
     assert any(f"{chapter}.html#" in link for link in links[:4]), links
@@ -390,16 +390,16 @@ def test_results_follow_the_typing_and_open_by_keyboard(page, url, lang, words, 
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_empty_field_suggests_what_to_type_and_the_button_names_its_key(page, url, lang):
+def test_empty_field_shows_suggestions_and_button_shows_its_key(page, url, lang):
     page.goto(f"{url}/{lang}/detach.html")
     assert page.locator(".book-search kbd").inner_text() == "Ctrl K"
     page.keyboard.press("Control+k")
     page.wait_for_function("() => document.querySelector('.search-told').textContent")
-    told = page.locator(".search-told").inner_text()
-    assert "cuda oom" in told if lang == "en" else "显存不足" in told
+    message = page.locator(".search-told").inner_text()
+    assert "cuda oom" in message if lang == "en" else "显存不足" in message
 
 
-def test_keys_and_buttons_open_it_and_escape_closes_it(page, url):
+def test_dialog_opens_by_key_or_button_and_closes_by_escape(page, url):
     held = []
     page.goto(f"{url}/en/errors.html")
     # Escape does not wait for the scripts
@@ -424,7 +424,7 @@ def test_keys_and_buttons_open_it_and_escape_closes_it(page, url):
         route.abort()
 
 
-def test_nothing_is_loaded_before_it_is_opened(page, url):
+def test_search_loads_nothing_before_it_is_opened(page, url):
     asked = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(f"{url}/en/detach.html", wait_until="networkidle")
@@ -435,7 +435,7 @@ def test_nothing_is_loaded_before_it_is_opened(page, url):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_it_works_from_disk(page, site, lang):
+def test_search_works_from_disk(page, site, lang):
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
@@ -459,7 +459,7 @@ MESSAGES = [
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("message", MESSAGES)
-def test_a_message_leads_to_the_errors_page(page, url, lang, message):
+def test_message_query_opens_the_errors_page(page, url, lang, message):
     page.goto(f"{url}/{lang}/detach.html")
     type_into(page, message)
     first = page.locator("#search-results [role=option]").first
@@ -473,11 +473,11 @@ def test_a_message_leads_to_the_errors_page(page, url, lang, message):
 @pytest.mark.parametrize(
     "words", ["ValueError", "UserWarning catch", "loss is nan", "显存不足怎么办"]
 )
-def test_a_few_words_are_no_message(results, words):
+def test_is_message_returns_false_for_short_queries(results, words):
     assert not results["en"].evaluate("text => bookSearch.isMessage(text)", words)
 
 
-def test_a_long_question_is_answered_before_the_errors_page_is_offered(page, url):
+def test_long_question_ranks_answers_before_the_errors_page(page, url):
     page.goto(f"{url}/en/detach.html")
     question = (
         "training loss jumping up (a lot) when I resume the training from the last checkpoint"
@@ -491,13 +491,13 @@ def test_a_long_question_is_answered_before_the_errors_page_is_offered(page, url
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_an_address_with_a_query_shows_its_results(page, url, lang):
+def test_query_in_the_address_shows_its_results(page, url, lang):
     page.goto(f"{url}/{lang}/search.html?q=detach")
     page.wait_for_selector("#search-results a[href*='detach.html']")
     assert page.locator("form.bd-search input").input_value() == "detach"
     page.locator("form.bd-search input").fill("zymurgy")
-    told = page.locator(".search-told").inner_text()
-    assert told and bool(HAN.search(told)) == (lang == "zh")
+    message = page.locator(".search-told").inner_text()
+    assert message and bool(HAN.search(message)) == (lang == "zh")
     assert not page.locator("#search-results").is_visible()
     assert page.url.endswith("?q=zymurgy")
 
@@ -514,7 +514,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD)
-def test_whatever_is_typed_the_page_answers(page, url, text):
+def test_unusual_input_neither_stops_the_page_nor_raises(page, url, text):
     """Long texts and half characters neither stop the page nor raise."""
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -536,7 +536,7 @@ def test_whatever_is_typed_the_page_answers(page, url, text):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_on_a_phone_the_dialog_fits_and_a_tap_opens_a_section(phone, url, lang):
+def test_phone_dialog_fits_and_a_tap_opens_a_section(phone, url, lang):
     phone.goto(f"{url}/{lang}/detach.html")
     phone.click(".search-button")
     phone.locator("#search-dialog input").fill("cross_entropy")
@@ -555,7 +555,7 @@ def test_on_a_phone_the_dialog_fits_and_a_tap_opens_a_section(phone, url, lang):
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("where", ["detach.html", "search.html"])
-def test_axe_finds_nothing_in_the_results(page, url, lang, where):
+def test_axe_reports_no_violations_in_the_results(page, url, lang, where):
     page.goto(f"{url}/{lang}/{where}")
     page.keyboard.press("Control+k")
     page.locator("form.bd-search input").fill("RuntimeError: the gradient of detach")
@@ -575,7 +575,7 @@ def test_axe_finds_nothing_in_the_results(page, url, lang, where):
 @pytest.mark.parametrize(
     ("lang", "words"), [("en", "gradient clipping"), ("zh", "梯度裁剪"), ("en", "out of memory")]
 )
-def test_the_first_result_stands_within_100_ms(page, url, lang, words):
+def test_first_result_appears_within_100_ms(page, url, lang, words):
     """From a key to the drawn results, each letter; the median, as other work is going on."""
     page.goto(f"{url}/{lang}/detach.html")
     page.keyboard.press("/")
@@ -598,14 +598,14 @@ def test_the_first_result_stands_within_100_ms(page, url, lang, words):
     assert statistics.median(times) < 100, times
 
 
-def test_sphinx_leaves_no_search_of_its_own(site):
+def test_site_contains_no_sphinx_search(site):
     names = {p.name for p in site.rglob("*")}
     gone = {"searchindex.js", "searchtools.js", "language_data.js", "doctools.js"}
     assert not gone & names
     assert {"search-index.js", "search.js", "search.html"} <= names
 
 
-def test_the_library_is_the_published_one():
+def test_minisearch_matches_the_published_release():
     """`dist/umd/index.js` of minisearch 7.2.0 on npm, whose licence goes with it."""
     (script,) = VENDOR.glob("minisearch-*.js")
     assert script.name == "minisearch-7.2.0.js"
@@ -614,7 +614,7 @@ def test_the_library_is_the_published_one():
     assert "Permission is hereby granted" in (VENDOR / "minisearch-LICENSE.txt").read_text("utf8")
 
 
-def test_hints_and_starters_of_exercises_are_not_searched(site):
+def test_exercise_hints_and_starters_are_not_indexed(site):
     for lang, word in (("en", "Hint"), ("zh", "提示")):
         text = (site / lang / "search-index.js").read_text("utf8")
         index = json.loads(text.removeprefix("globalThis.bookIndex=").rstrip().rstrip(";"))
@@ -626,7 +626,7 @@ def test_hints_and_starters_of_exercises_are_not_searched(site):
         assert exercises > 90
 
 
-def test_the_index_has_a_record_for_every_section(site):
+def test_index_contains_a_record_for_every_section(site):
     for lang in LANGUAGES:
         text = (site / lang / "search-index.js").read_text("utf8")
         assert len(gzip.compress(text.encode(), 6)) < 700_000, lang
@@ -643,7 +643,7 @@ def test_the_index_has_a_record_for_every_section(site):
                 assert len(written - set(anchors)) == 0, page
 
 
-def test_what_an_index_record_holds():
+def test_index_record_contains_title_text_and_code():
     document = new_document("x")
     section = nodes.section("", nodes.title("", "Top"), ids=["top"])
     section += nodes.paragraph("", "", nodes.Text("Call "), nodes.literal("", "x.detach()"))
@@ -681,13 +681,13 @@ def test_what_an_index_record_holds():
     assert records["helpers.x.f"].title == "helpers.x.f"
 
 
-def test_a_record_has_the_lines_of_code_with_a_word_that_the_section_does_not_have():
+def test_record_keeps_code_lines_with_words_missing_in_the_text():
     code = ["y = relu(x)", "y = y.clamp(0)  # limit", "z = y.clamp(1)"]
     section = Section("a", "ReLU", text=["Call relu."], code=code)
     assert section.record()[3] == "y = y.clamp(0)  # limit"
 
 
-def test_a_card_of_the_cheat_sheet_has_its_lines_and_what_explains_them():
+def test_cheat_sheet_card_contains_its_lines_and_explained_section():
     document = new_document("x")
     section = nodes.section("", nodes.title("", "DataLoader"), ids=["dataloader"])
     link = addnodes.pending_xref("", nodes.inline("", "Split"), reftarget="data", reftargetid="cut")

@@ -261,8 +261,12 @@ def write(root: Path) -> Path:
     for name in ("_root", "_static", "_templates", "_locale"):
         shutil.copytree(ROOT / "book" / name, root / "book" / name)
     (root / "_toc.yml").write_text(TOC, "utf8")
-    made = {"text/detach.md": TEXT, "text/schedule.md": SCHEDULE, "messages/autograd.yml": MESSAGES}
-    for name, text in made.items():
+    result = {
+        "text/detach.md": TEXT,
+        "text/schedule.md": SCHEDULE,
+        "messages/autograd.yml": MESSAGES,
+    }
+    for name, text in result.items():
         (root / "book" / name).parent.mkdir(exist_ok=True)
         (root / "book" / name).write_text(text, "utf8")
     for lang, w in WORDS.items():

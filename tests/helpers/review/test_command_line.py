@@ -33,7 +33,7 @@ def wrong(tmp_path):
     return str(path)
 
 
-def test_a_finding_has_place_line_sentence_fix_and_section(wrong, capsys):
+def test_report_contains_place_line_effect_fix_and_section(wrong, capsys):
     assert main([wrong, "--lang", "en"]) == 1
     out = capsys.readouterr().out
     assert f"{wrong}:4: net = nn.LSTM(8, 16, dropout=0.5)\n    `dropout=` acts between" in out
@@ -45,14 +45,14 @@ def test_a_finding_has_place_line_sentence_fix_and_section(wrong, capsys):
     )
 
 
-def test_in_chinese(wrong, capsys):
+def test_report_in_chinese_is_translated(wrong, capsys):
     assert main([wrong, "--lang", "zh"]) == 1
     out = capsys.readouterr().out
     assert "只有一层时没有作用。（sequences-dropout，白费）\n    改为：\n" in out
     assert out.endswith(f"共检查 {len(RULES)} 类错误；没有发现问题的文件也可能有其他错误。\n")
 
 
-def test_json_has_the_same(wrong, capsys):
+def test_json_report_contains_the_same_findings(wrong, capsys):
     assert main([wrong, "--json", "--lang", "en"]) == 1
     report = json.loads(capsys.readouterr().out)
     first = report["findings"][0]
@@ -62,7 +62,7 @@ def test_json_has_the_same(wrong, capsys):
     assert report["files"] == 1 and report["unread"] == [] and len(report["rules"]) == len(RULES)
 
 
-def test_rules_are_chosen_and_left_out(wrong, capsys):
+def test_only_and_skip_select_rules(wrong, capsys):
     assert main([wrong, "--only", "sequences-dropout"]) == 1
     assert main([wrong, "--skip", "sequences-dropout, checkpoints-whole-error"]) == 0
     with pytest.raises(SystemExit):
@@ -70,7 +70,7 @@ def test_rules_are_chosen_and_left_out(wrong, capsys):
     assert "no rule 'no-such-rule'" in capsys.readouterr().err
 
 
-def test_the_list_has_every_rule(capsys):
+def test_list_prints_every_rule(capsys):
     assert main(["--list", "--lang", "en"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(RULES) and all(line.partition(" ")[0] in RULES for line in lines)
@@ -90,13 +90,13 @@ def test_noqa_silences_its_line(comment, count):
     assert len(review(WRONG.replace("0.5)", f"0.5)  {comment}"))) == count
 
 
-def test_the_standard_input_is_read(monkeypatch, capsys):
+def test_dash_reads_standard_input(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(WRONG.encode())))
     assert main(["-", "--lang", "en"]) == 1
     assert "<stdin>:4: " in capsys.readouterr().out
 
 
-def test_what_cannot_be_read_is_named_and_the_rest_is_reviewed(wrong, tmp_path, capsys):
+def test_unreadable_file_is_reported_and_the_rest_is_reviewed(wrong, tmp_path, capsys):
     (tmp_path / "broken.py").write_text("x = (")
     assert main([str(tmp_path), "--lang", "en"]) == 1
     assert "broken.py: not read: line 1: " in capsys.readouterr().err
@@ -110,13 +110,13 @@ def test_code_without_torch_has_no_finding():
     assert review("x = 1\n") == []
 
 
-def test_a_pasted_piece_needs_no_imports():
+def test_pasted_snippet_requires_no_imports():
     assert [one.rule for one in review("net = nn.LSTM(8, 16, dropout=0.5)\n")] == [
         "sequences-dropout"
     ]
 
 
-def test_the_command_needs_neither_torch_nor_other_packages(wrong):
+def test_command_requires_no_other_package(wrong):
     code = (
         "import sys\n"
         "sys.modules.update(dict.fromkeys(['torch', 'numpy', 'matplotlib', 'yaml'], None))\n"
@@ -126,7 +126,7 @@ def test_the_command_needs_neither_torch_nor_other_packages(wrong):
     assert done.returncode == 1 and not done.stderr
 
 
-def test_the_hook_runs_this_command():
+def test_hook_runs_the_review_command():
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf8"))
     assert hook["entry"] == "python -m helpers.review" and hook["types_or"] == ["python", "jupyter"]
 

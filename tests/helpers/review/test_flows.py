@@ -21,7 +21,7 @@ ARMS = re.compile(r"\{\{(.*?)\|\|(.*?)\}\}(?!\})", re.S)  # {{wrong||right}}
 
 
 @pytest.mark.parametrize(("rule", "text"), FLOWS, ids=[rule for rule, _ in FLOWS])
-def test_a_mistake_between_functions_is_named_and_the_corrected_code_is_not(rule, text):
+def test_mistake_across_functions_is_found_and_its_fix_is_not(rule, text):
     wrong, right = ARMS.sub(r"\1", text), ARMS.sub(r"\2", text)
     marked = [n for n, line in enumerate(wrong.split("\n"), 1) if line.endswith("# <-")]
     assert marked
@@ -30,42 +30,42 @@ def test_a_mistake_between_functions_is_named_and_the_corrected_code_is_not(rule
 
 
 def copied(text: str) -> str | None:
-    made = inlined(Code(text))
-    return made and made[0]
+    result = inlined(Code(text))
+    return result and result[0]
 
 
 def body(text: str) -> str:
-    made = copied(f"import torch\n{text}")
-    return "" if made is None else made.removeprefix("import torch\n")
+    result = copied(f"import torch\n{text}")
+    return "" if result is None else result.removeprefix("import torch\n")
 
 
-def test_a_body_comes_to_its_call_under_the_names_of_the_caller():
+def test_inlined_body_uses_the_names_of_the_caller():
     text = "def step(net, x):\n    out = net(x)\n    return out\n"
     assert body(f"{text}for x in loader:\n    y = step(model, x)\n") == (
         "for x in loader:\n    y = model(x)\n"
     )
 
 
-def test_names_that_the_caller_uses_are_kept_apart():
+def test_inlined_names_do_not_clash_with_the_caller():
     text = "def f(a):\n    n = a + 1\n    return n * 2\n"
     assert body(f"{text}n = 3\nm = f(n)\nprint(n)\n") == "n = 3\nn2 = n + 1\nm = n2 * 2\nprint(n)\n"
 
 
-def test_a_parameter_that_the_body_assigns_is_a_name_of_its_own():
+def test_assigned_parameter_gets_its_own_name():
     text = "def f(a):\n    a = a + 1\n    return a\n"
-    made = body(f"{text}x = 1\ny = f(x)\n")
+    result = body(f"{text}x = 1\ny = f(x)\n")
     values: dict[str, int] = {}
-    exec(made, values)  # noqa: S102
+    exec(result, values)  # noqa: S102
     assert (values["x"], values["y"]) == (1, 2)
 
 
-def test_the_arm_of_a_constant_is_copied():
+def test_only_the_branch_of_a_constant_is_inlined():
     text = "def make(name):\n    if name == 'a':\n        return one()\n    return two()\n"
     assert body(f"{text}x = make('a')\ny = make('b')\n") == "x = one()\ny = two()\n"
     assert body(f"{text}x = make(name)\n") == ""
 
 
-def test_gradients_stay_off_in_a_copied_body():
+def test_no_grad_applies_to_the_inlined_body():
     text = "@torch.no_grad()\ndef f(net, x):\n    return net(x)\n"
     assert "with torch.no_grad():\n" in body(f"{text}y = f(net, x)\n")
 
@@ -83,24 +83,24 @@ def test_gradients_stay_off_in_a_copied_body():
         "def f(n, m):\n    return n\n",
     ],
 )
-def test_other_functions_are_not_copied(text):
-    made = body(f"{text}x = f(3)\n")
-    assert made == "" or "f(" in made
+def test_unsupported_functions_are_not_inlined(text):
+    result = body(f"{text}x = f(3)\n")
+    assert result == "" or "f(" in result
 
 
-def test_a_name_of_the_module_that_means_something_else_in_the_caller_stays():
+def test_function_is_not_inlined_where_a_global_is_shadowed():
     text = "k = 2\ndef f(n):\n    return n * k\n"
     assert body(f"{text}def g(k):\n    return f(k)\n") == ""
     assert body(f"{text}def g(m):\n    return f(m)\n") == "k = 2\ndef g(m):\n    return m * k\n"
 
 
-def test_a_function_that_is_called_often_is_not_copied_more_than_its_bound():
+def test_inlining_is_bounded_per_function():
     text = "def f(n):\n    a = n\n    return a\n" + "".join(f"x{n} = f({n})\n" for n in range(9))
-    made = body(text)
-    assert made.count("= f(") == 6 and "def f" in made
+    result = body(text)
+    assert result.count("= f(") == 6 and "def f" in result
 
 
-def test_each_node_of_a_copy_is_where_it_is_in_the_file():
+def test_inlined_nodes_keep_their_positions():
     text = "import torch\n\ndef f(n):\n    return n.backward()\n\n# note\nx = f(loss)\n"
     source, statements = inlined(Code(text))
     copy = Code(source)
@@ -109,18 +109,18 @@ def test_each_node_of_a_copy_is_where_it_is_in_the_file():
     assert at[call] == (4, 11)
 
 
-def test_a_copy_that_no_source_can_express_is_left_out():
+def test_inexpressible_copy_is_skipped():
     text = "def f(s):\n    print(f'{s} {s}')\n    return s\nx = f('\\n\\'\"\"\"')\n"
     assert review(f"import torch\n{text}") == []
 
 
-def test_cells_of_a_notebook_stay_apart():
+def test_notebook_cells_stay_separate():
     text = f"import torch\ndef f(n):\n    return n + 1\n{CELL}\nx = f(3)\n{CELL}\nx\n"
-    made = copied(text)
-    assert made.count(CELL) == 2
+    result = copied(text)
+    assert result.count(CELL) == 2
 
 
-def test_the_file_itself_is_not_changed_by_the_copy():
+def test_inlining_keeps_the_original_tree():
     text = "import torch\nclass A:\n    def added(self, n):\n        return n + 1\n"
     text += "    def g(self, n):\n        return self.added(n)\n"
     code = Code(text)
@@ -151,7 +151,7 @@ def test_the_file_itself_is_not_changed_by_the_copy():
         ("a = 3\nfor a in y:\n    pass\nx = a", None),
     ],
 )
-def test_constants_are_followed(text, value):
+def test_const_follows_constants(text, value):
     code = Code(f"import torch\n{text}\nprint(x)\n")
     name = next(one for one in code.calls if ast.unparse(one) == "print(x)").args[0]
     assert code.const(name) == value
@@ -168,7 +168,7 @@ def test_constants_are_followed(text, value):
         ("def f(x):\n    pass", ""),
     ],
 )
-def test_a_name_of_a_function_is_the_function(text, name):
+def test_called_resolves_names_of_functions(text, name):
     head = "import functools\nimport torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
     code = Code(f"{head}{text}\nprint(f(x))\n")
     call = next(one for one in code.calls if ast.unparse(one) == "f(x)")

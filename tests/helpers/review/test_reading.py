@@ -10,8 +10,8 @@ from helpers.review.reading import Source, Unread, notebook, script, sources, wi
 
 
 def cells(*texts, **metadata):
-    made = [{"cell_type": "code", "source": text.splitlines(keepends=True)} for text in texts]
-    return json.dumps({"cells": made, "metadata": metadata}).encode()
+    result = [{"cell_type": "code", "source": text.splitlines(keepends=True)} for text in texts]
+    return json.dumps({"cells": result, "metadata": metadata}).encode()
 
 
 @pytest.mark.parametrize(
@@ -26,13 +26,13 @@ def cells(*texts, **metadata):
         (b"(" * 5000, ""),
     ],
 )
-def test_a_script_that_cannot_be_read_is_named(data, reason):
+def test_unreadable_script_is_reported_with_a_reason(data, reason):
     (one,) = script("a.py", data)
     assert isinstance(one, Unread) and one.path == "a.py" and reason in one.reason
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "gbk"])
-def test_an_encoding_that_is_declared_is_read(encoding):
+def test_declared_encoding_is_read(encoding):
     text = f"# coding: {encoding.removesuffix('-sig')}\nname = 'naïve'\n"
     if encoding == "gbk":
         text = text.replace("naïve", "张量")
@@ -40,7 +40,7 @@ def test_an_encoding_that_is_declared_is_read(encoding):
     assert one.text == text
 
 
-def test_line_ends_of_windows_are_read():
+def test_windows_line_ends_become_newlines():
     (one,) = script("a.py", b"a = 1\r\nb = 2\r\n")
     assert one.text == "a = 1\nb = 2\n"
 
@@ -56,11 +56,11 @@ def test_line_ends_of_windows_are_read():
         ("torch.ones?", "pass"),
     ],
 )
-def test_magics_keep_their_lines(cell, expected):
+def test_magics_are_replaced_line_by_line(cell, expected):
     assert without_magics(cell) == expected
 
 
-def test_a_notebook_is_read_without_the_cells_that_are_no_python():
+def test_notebook_skips_cells_that_are_not_python():
     found = list(notebook("a.ipynb", cells("import torch", "x = (", "%%bash\nls", "y = 2\nz = 3")))
     assert found[0] == Unread("a.ipynb:cell 2", "line 1: '(' was never closed")
     assert isinstance(found[1], Source) and [number for _, number in found[1].cells] == [1, 3, 4]
@@ -69,22 +69,22 @@ def test_a_notebook_is_read_without_the_cells_that_are_no_python():
 
 
 @pytest.mark.parametrize("data", [b"[]", b"{}", b"not json", b'{"cells": [1]}', b"\xff", b"null"])
-def test_a_file_that_is_no_notebook_is_named(data):
+def test_invalid_notebook_is_reported(data):
     assert list(notebook("a.ipynb", data)) == [Unread("a.ipynb", "no notebook")]
 
 
-def test_a_notebook_of_another_language_is_named():
+def test_notebook_in_another_language_is_reported():
     data = cells("x <- 1", kernelspec={"language": "R"})
     assert list(notebook("a.ipynb", data)) == [Unread("a.ipynb", "its language is R")]
 
 
-def test_notebooks_of_format_3_are_read():
+def test_notebook_format_3_is_read():
     old = {"worksheets": [{"cells": [{"cell_type": "code", "input": ["import torch\n", "x = 1"]}]}]}
     (one,) = notebook("a.ipynb", json.dumps(old).encode())
     assert one.text.startswith("import torch\nx = 1\n")
 
 
-def test_a_folder_is_read_without_environments_and_hidden_files(tmp_path):
+def test_folder_skips_environments_and_hidden_files(tmp_path):
     for name in (
         "a.py",
         "b/c.py",

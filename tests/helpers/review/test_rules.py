@@ -24,12 +24,12 @@ def found(source: str) -> list[tuple[str, int]]:
     return [(one.rule, one.line) for one in review(source)]
 
 
-def test_every_rule_has_a_case_and_words():
+def test_every_rule_has_cases_and_texts():
     assert CASES.keys() == RULES.keys() == words().keys()
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_rule_names_the_marked_line_and_nothing_after_the_fix(name):
+def test_rule_finds_only_the_marked_lines(name):
     for kind, code in zip(CASES[name][::2], CASES[name][1::2], strict=True):
         marked = [n for n, line in enumerate(code.split("\n"), 1) if line.endswith("# <-")]
         assert bool(marked) == (kind == "wrong")
@@ -37,14 +37,14 @@ def test_a_rule_names_the_marked_line_and_nothing_after_the_fix(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_words_of_a_rule_are_whole(name):
+def test_rule_texts_are_complete(name):
     row = words()[name]
     ast.parse(row["fix"] if not row["fix"].endswith(":") else f"{row['fix']}\n        pass")
     assert row["effect"]["en"].endswith(".") and row["effect"]["zh"].endswith("。")
     assert ".html" in row["section"]["href"]
 
 
-def test_a_rule_is_registered_once_with_a_known_severity():
+def test_duplicate_rule_or_unknown_severity_raises():
     assert {one.severity for one in RULES.values()} == {*SEVERITIES}
     with pytest.raises(ValueError, match="has two rules"):
         rule("backward-adds", "wrong")
@@ -53,5 +53,5 @@ def test_a_rule_is_registered_once_with_a_known_severity():
 
 
 @pytest.mark.parametrize("path", sorted((HERE / "clean").glob("*.py")), ids=lambda p: p.stem)
-def test_a_clean_script_has_no_finding(path):
+def test_clean_script_has_no_finding(path):
     assert found(path.read_text("utf8")) == []
