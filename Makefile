@@ -1,35 +1,35 @@
 # make book    build both languages and serve them on 127.0.0.1 (SERVE=0: only build); no PyTorch
-# make test    everything that can be proved: check, unit tests, notebooks, the site in a browser
-# make quick   check, and the tests of what the last change touches
-# make live    the site with a kernel behind each page: its cells run there
-# make lab     JupyterLab on the book
-# make versions TORCH=2.11.0 TORCHVISION=0.26.0   the notebooks under another PyTorch
-# make newest  the notebooks and both sites under the newest of everything; deprecations are errors
-# make notebooks-zh  the Chinese notebooks, whose code and outputs are those of the English ones
-# make validated  all notebooks, and note in book/validated.json what was proved where
-# make warnings  the notebooks with deprecations as errors
-# make gpu     beside the PyTorch of a machine with a GPU: the notebooks and tests/gpu there
-# JOBS=2 runs two tests at a time; four suit two cores, because many wait for a process or a clock.
-# Needs Python 3.11 or newer; everything else goes into .venv, exact versions from requirements.txt,
-# or for `make book`, `make check` and `make release` only what requirements-book.txt has of them.
+# make test    run lint, `book check`, the notebooks, all tests, and the site in a browser
+# make quick   run lint, `book check`, and the tests that the last change affects
+# make live    build and serve the site with a kernel for each page, which runs its cells
+# make lab     open the book in JupyterLab
+# make versions TORCH=2.11.0 TORCHVISION=0.26.0   run the notebooks under another PyTorch
+# make newest  run notebooks and build sites with the newest packages; deprecations are errors
+# make notebooks-zh  run the Chinese notebooks (same code and outputs as the English ones)
+# make validated  run all notebooks, and record those that pass in book/validated.json
+# make warnings  run the notebooks with deprecations as errors
+# make gpu     run the notebooks and tests/gpu on a GPU with the machine's own PyTorch
+# JOBS=2 runs two tests at a time; four suit two cores, because many tests wait.
+# Requires Python 3.11 or newer. Packages are installed into .venv in the exact versions of
+# requirements.txt, for `make book`, `make check` and `make release` of requirements-book.txt.
 
 PYTHON ?= python3
 SERVE ?= 1
 JOBS ?= 4
-# Without compiled files each of some hundred processes would compile PyTorch's source again: seconds each.
+# Without bytecode files, each of about a hundred processes would compile PyTorch's source again.
 unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
-# visdom is published as source only; the constraint is what building it needs, with any pip.
+# visdom is published only as source; the constraints apply to its build, with any version of pip.
 CONSTRAINED := PIP_CONSTRAINT=build-constraints.txt PIP_BUILD_CONSTRAINT=build-constraints.txt \
   PIP_DISABLE_PIP_VERSION_CHECK=1
 BESIDE_TORCH := grep -vE '^(\#|torch==|torchvision==)' requirements.txt
-# A test of processes, times or a browser that fails once on a busy machine gets a second chance,
-# and the summary names it; a fault fails twice.
+# Rerun a failed test once: tests of processes, times or a browser may fail on a busy machine. The
+# summary lists reruns.
 AGAIN := --reruns 1 --reruns-delay 2 -r R
 PROVE := OMP_NUM_THREADS=1 BOOK_SITE=_build/site $(BIN)/pytest -q -n $(JOBS) --dist loadfile \
   --no-loadscope-reorder $(AGAIN)
-# Packages that each PyTorch pins to versions of its own.
+# Remove packages whose versions each PyTorch pins.
 OF_TORCH := grep -viE '^(filelock|fsspec|jinja2|markupsafe|mpmath|networkx|sympy|typing_extensions)=='
 
 .PHONY: book editions chinese-font test quick live lab lint check release unit notebooks notebooks-zh validated colab site
@@ -42,7 +42,7 @@ ifneq ($(SERVE),0)
 	$(BIN)/book serve
 endif
 
-# The site with what its home pages then offer; Chromium prints the PDF.
+# Build the site with the downloads of the home pages; Chromium prints the PDF.
 editions: $(VENV)/book
 	$(BIN)/book build --zip --pdf --epub
 
@@ -50,7 +50,7 @@ chinese-font:
 	sudo apt-get update
 	sudo apt-get install -y --no-install-recommends fonts-noto-cjk
 
-# One run for all of `tests`, the longest first, so that no core waits for the last file of a part.
+# Run all of `tests` at once, longest files first, so that no core is idle between parts.
 test: lint check notebooks
 	$(BIN)/book build
 	$(PROVE) tests/site tests/colab tests/bookbuild tests/helpers tests/gpu
@@ -71,8 +71,8 @@ release: $(VENV)/book
 unit: $(VENV)/ready
 	$(PROVE) tests/bookbuild tests/helpers tests/gpu
 
-# The Chinese notebooks hold the same code and outputs, or `make check` fails: a run of them proves
-# only that comments change nothing.
+# `make check` requires the same code and outputs in both languages, so `notebooks-zh` only tests
+# that the translated comments change no output.
 notebooks: $(VENV)/ready
 	$(BIN)/pytest -q -n $(JOBS) book/en
 
@@ -96,8 +96,8 @@ live: $(VENV)/ready
 lab: $(VENV)/ready
 	$(BIN)/jupyter lab --notebook-dir=book
 
-# Cells that differ there are kept in book/versions.json; new ones fail. Without TORCHVISION, which
-# does not exist for each PyTorch, the chapters that need it are left out.
+# Cells with other outputs are recorded in book/versions.json; new ones fail. Without TORCHVISION
+# (not every PyTorch has one), the chapters that need torchvision are skipped.
 versions: OTHER = $(VENV)-$(TORCH)
 versions:
 	@test -n "$(TORCH)" || { echo "TORCH is needed: make versions TORCH=2.11.0 TORCHVISION=0.26.0"; \
@@ -116,7 +116,7 @@ newest:
 	BOOK_CUDA=0 BOOK_WARNINGS=error $(OTHER)/bin/pytest -q -n $(JOBS) book/en --record-versions; \
 	  differs=$$?; $(MAKE) newest-site && exit $$differs
 
-# Jupyter Book pins an old Sphinx: it only writes the configuration, the newest Sphinx builds.
+# Jupyter Book pins an old Sphinx, so it only writes the configuration; the newest Sphinx builds.
 newest-site: OTHER = $(VENV)-newest-site
 newest-site: $(VENV)/book
 	test -x $(OTHER)/bin/pip || $(PYTHON) -m venv $(OTHER)
@@ -126,7 +126,7 @@ newest-site: $(VENV)/book
 	$(OTHER)/bin/pip list | grep -iE '^(sphinx|myst-nb|myst-parser|docutils|sphinx-book-theme) '
 	$(BIN)/python -m bookbuild.site.sphinx_build $(OTHER)/bin/python _build/newest-site
 
-# The environment that Binder makes, and a chapter in it.
+# Create the environment that Binder creates, and run a chapter in it.
 conda: OTHER = $(CURDIR)/$(VENV)-conda
 conda:
 	test -x $(OTHER)/bin/python || conda env create -q -f environment.yml -p $(OTHER)
@@ -134,7 +134,7 @@ conda:
 	$(OTHER)/bin/jupyter lab --version
 	BOOK_CUDA=0 $(OTHER)/bin/python -m pytest -q -n 0 book/en/detach.ipynb
 
-# The notebooks that Colab and Binder open: this commit's, with the address of its helpers.
+# Push the notebooks that Colab and Binder open; they install the helpers of this commit.
 notebooks-branch:
 	cp -r _build/notebooks/. book/
 	git add book
@@ -145,8 +145,8 @@ notebooks-branch:
 warnings: $(VENV)/ready
 	BOOK_WARNINGS=error $(BIN)/pytest -q -n $(JOBS) book/en
 
-# Everything but PyTorch, for a machine without internet: make gpu WHEELS=wheels
-# FOR=3.12 if Python is another one there; Linux on x86-64.
+# Download all packages except PyTorch for a Linux machine (x86-64) without internet, where
+# `make gpu WHEELS=wheels` uses them. FOR=3.12 selects the Python version of that machine.
 BUILD_BACKEND := hatchling editables pathspec pluggy tomlkit trove-classifiers
 wheels: LINUX = $(foreach tag,1 2014 _2_17 _2_24 _2_27 _2_28 _2_31 _2_34,--platform manylinux$(tag)_x86_64)
 wheels: $(VENV)/ready
@@ -160,8 +160,8 @@ else
 	$(CONSTRAINED) $(BIN)/pip wheel -q --no-deps -w wheels -r wheels/requirements.txt $(BUILD_BACKEND)
 endif
 
-# One job at a time, because the notebooks share the GPU; tests/gpu runs in any case. The path file
-# is for a PyTorch in a virtual environment, whose packages another environment does not see.
+# Run one job at a time, because the notebooks share the GPU; tests/gpu runs even if cells differ.
+# beside.pth makes the packages of a PyTorch in a virtual environment importable.
 gpu: PACKAGES = import sysconfig; print(sysconfig.get_path("purelib"))
 gpu: OTHER = $(VENV)-gpu
 gpu: OFFLINE = $(if $(WHEELS),--no-index --find-links $(WHEELS))
@@ -183,8 +183,8 @@ bench: $(VENV)/ready
 clean:
 	rm -rf _build
 
-# A half-made environment is made again; the packages that it has are kept where it works.
-# What is imported is compiled then: pip would compile all, which takes longer than to install it.
+# Recreate an incomplete environment; keep the packages of a working one. With `--no-compile`,
+# modules are compiled when imported; pip would compile all of them.
 $(VENV)/book: requirements-book.txt build-constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
 	  "Python 3.11 or newer is needed, %s is %d.%d: make PYTHON=/path/to/python3.11" \

@@ -1,4 +1,4 @@
-"""Provide what all tests share: the browser, and tolerance for a busy machine.
+"""Provide the browser fixtures and the Hypothesis profile of all tests.
 
 Without Chromium, browser tests are skipped; with REQUIRE_BROWSER=1 they fail.
 """
@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("book", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("book")
 
-# A job in the background ignores interrupts, and so would the processes that tests interrupt.
+# Restore SIGINT: a background job ignores it, and so would the processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(scope="module")  # a session's would keep an event loop that nbclient trips over
+@pytest.fixture(scope="module")  # a session fixture's event loop breaks nbclient
 def chromium() -> Iterator[Callable]:
     with launcher() as launch:
         yield launch

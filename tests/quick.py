@@ -24,12 +24,12 @@ import yaml
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("tests/helpers", "tests/bookbuild", "tests/site")
 SITE = ("src/bookbuild/site/", "src/bookbuild/pages/", "book/_", "_config.yml", "_toc.yml")
-# All messages are proved by `make test`; only the changed ones here.
+# `make test` proves all messages; here only the changed ones are proved.
 SHORT = "not of_the_book_is_proved and not installed_packages"
 
 
 def git(*command: str) -> str:
-    """Return what a git command prints; nothing if it fails."""
+    """Return a git command's output, or an empty string if it fails."""
     return subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True).stdout
 
 
@@ -76,14 +76,14 @@ def tests_of(path: str) -> set[str]:
 
 
 def notebook_of(path: str) -> set[str]:
-    """Return the English notebook of the chapter that a helper, a text or a notebook belongs to."""
+    """Return the English notebook of the chapter of a helper, text or notebook."""
     notebook = f"book/en/{Path(path).stem}.ipynb"
     owners = ("src/helpers/", "book/text/", "book/en/", "book/zh/")
     return {notebook} if path.startswith(owners) and (ROOT / notebook).exists() else set()
 
 
 def messages_of(path: str, before: str) -> set[str]:
-    """Return the ids of the messages of a file that are not as they were in a commit."""
+    """Return the ids of the messages in a file that are new or changed since a commit."""
 
     def rows(text: str) -> list[dict]:
         content = yaml.safe_load(text) or []

@@ -350,7 +350,7 @@ class Messages {
       else if (!rules.get("installed").test(file)) best = [file.split(/[\\/]/).pop(), line];
     return best;
   }
-  // What is known of an error without an entry: its type, and where it was raised.
+  // Return the type of an error without an entry and where it was raised, or null for other texts.
   unknown(pasted) {
     const { rules } = this;
     const text = rules.plain(pasted);
@@ -365,7 +365,7 @@ class Messages {
     else if (own?.[0]) [found.file, found.line] = own;
     return found;
   }
-  // The two sentences that are shown of it.
+  // Return the two sentences shown for such an error.
   advised(error, lang) {
     const texts = this.rules.unknown;
     const foreign = error.library && error.library !== "torch";
@@ -553,7 +553,7 @@ if (typeof document !== "undefined")
         waiting = setTimeout(() => {
           try {
             history.replaceState(null, "", id ? `?e=${id}` : location.pathname);
-          } catch {} // from disk
+          } catch {} // may fail on `file://` pages
         }, 300);
       };
       const reportOf = (asked) => {
@@ -561,7 +561,7 @@ if (typeof document !== "undefined")
         link.href = `${told.dataset.issues}?${messages.rules.report(asked)}`;
         return element("li", "note", link);
       };
-      // What the book has on a text that is no known message: the type of the error and where it
+      // Show the result for a text without a matching message: the type of the error and where it
       // was raised; for a question, sections and symptoms.
       const searched = async (asked, found) => {
         const error = messages.unknown(asked);

@@ -93,8 +93,8 @@
     return { id, card, cell, output, why, hidden, choices, show, draw, answered, forget, focus };
   });
 
-  // ---- A link to hidden content reveals it. A reader who arrives from another page or the search
-  // sees the whole section; with `?continue` (home page) its questions stay unanswered.
+  // ---- links reveal hidden content: from another page or the search, the whole section; with
+  // `?continue` (home page), the questions of the section stay unanswered.
   const reveal = (whole) => {
     const place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!place) return;

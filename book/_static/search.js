@@ -65,7 +65,7 @@
   }
 
   const chunks = (text) => text.match(CHUNK) || [];
-  // Ignore repetitions in code and names: they say little about relevance and cost time.
+  // Ignore repetitions in code and names: they add little to the relevance.
   const tokenize = (text, field) => {
     const all = chunks(text);
     return field === "text" || field === "title"
@@ -290,8 +290,8 @@
   const named = (answer, page) =>
     Number((answer.get(first[page])?.[1] || []).some((term) => names[page].has(term)));
 
-  // [{ page, anchor, title, line, code, first, name, kind }], best first: sections, messages,
-  // symptoms and cards of the cheat sheet. `name` is the title of the page.
+  // Return sections, messages, symptoms and cards of the cheat sheet, best first, as
+  // [{ page, anchor, title, line, code, first, name, kind }]; `name` is the title of the page.
   function find(query, { most = 12, perPage = 3 } = {}) {
     const asked = units(query.slice(0, LONGEST).replace(SHORT_NOT, "$1 not"));
     if (!asked.length) return [];
@@ -559,7 +559,7 @@
       if (dialog) return;
       try {
         history.replaceState(null, "", `?q=${inAddress(field.value)}`);
-      } catch {} // from disk
+      } catch {} // may fail on `file://` pages
     });
   });
 })();

@@ -130,7 +130,7 @@ TESTS = "def test_it():\n    assert not check_{}('wrong').passed\n"
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory):
-    """The tiny book, updated once; each test gets a copy."""
+    """Return the root of the small book, updated once; each test gets a copy."""
     root = tmp_path_factory.mktemp("template")
     for folder in ("book/text", "src/helpers", "tests/helpers"):
         (root / folder).mkdir(parents=True)
@@ -154,12 +154,12 @@ def book(template, tmp_path, monkeypatch):
 
 @pytest.fixture
 def mend(book):
-    """Change a text: `mend("adding", "two", "three")`."""
+    """Return a function that edits a text: `mend("adding", "two", "three")`."""
 
     def change(name, old, new):
         path = book.text(name)
         text = path.read_text("utf8")
-        assert text.count(old) == 1, f"{text.count(old)} times {old!r}"
+        assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times"
         path.write_text(text.replace(old, new), "utf8")
 
     return change
@@ -167,7 +167,7 @@ def mend(book):
 
 @pytest.fixture
 def edit(book):
-    """Change a stored notebook as a hand would: `edit("en", "adding", lambda nb: ...)`."""
+    """Return a function that edits a stored notebook: `edit("en", "adding", lambda nb: ...)`."""
 
     def change(lang, name, action):
         nb = read(book.notebook(lang, name))
@@ -179,7 +179,7 @@ def edit(book):
 
 @pytest.fixture
 def forge(edit):
-    """Change the notebooks of both languages and their stamps, as if a run had stored that."""
+    """Return a function that edits both notebooks and updates their stamps, as a run would."""
 
     def change(name, action):
         def act(nb):
@@ -194,13 +194,13 @@ def forge(edit):
 
 @pytest.fixture(scope="session")
 def in_process():
-    """What lets cells run in this process instead of a kernel; it returns what ran, by name."""
+    """Return a function that replaces kernels by this process and returns the executed texts."""
     return _in_process
 
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Cells run in this process; returns the names of what ran."""
+    """Run cells in this process instead of a kernel; return the executed texts."""
     return _in_process(monkeypatch)
 
 
@@ -246,5 +246,5 @@ def _in_process(monkeypatch):
 
 @pytest.fixture
 def cell():
-    """The cell of a notebook with an id."""
+    """Return a function that selects the cell of a notebook by its id."""
     return lambda nb, name: next(c for c in nb.cells if c.id == name)

@@ -16,7 +16,7 @@ from bookbuild.source.headings import headings
 from helpers.names import undefined_names
 
 BOOK = Book(Path(__file__).resolve().parents[2])
-COLUMNS = 62  # two columns of them fit on A4
+COLUMNS = 62  # characters; two columns of this width fit on A4
 
 
 @pytest.fixture(scope="module", params=["en", "zh"])
@@ -25,7 +25,7 @@ def sheet(request):
 
 
 def parts(nb):
-    """The code cells of each chapter, by the name that the heading links to."""
+    """Return the code cells of each chapter, keyed by the file that its heading links to."""
     found = {}
     for cell in nb.cells:
         if cell.cell_type == "markdown" and cell.source.startswith("## "):
@@ -41,12 +41,12 @@ def shown(cells):
 
 
 def columns(line):
-    """The width of a line where a Chinese character takes two columns."""
+    """Return the width of a line in columns; a Chinese character counts as two."""
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
 
 
 def names_of_helpers(cells):
-    """What cells import from `helpers`."""
+    """Return the names that cells import from `helpers`."""
     return {
         alias.asname or alias.name
         for cell in cells

@@ -21,7 +21,7 @@ ADOPT = "edited by hand; `book adopt adding` copies the edit into book/text/addi
 
 @pytest.fixture
 def faults(book):
-    """The problems of the chapters, without those of the generated pages."""
+    """Return a function that lists the problems of the chapters, without the generated pages."""
     return lambda: check(book, book.chapters)
 
 
@@ -32,7 +32,7 @@ def only(problems, *parts):
 
 
 def starts(problems, *beginnings):
-    """Each problem begins as told, in this order."""
+    """Assert that the problems begin with the given texts, in this order."""
     assert len(problems) == len(beginnings), problems
     for problem, beginning in zip(problems, beginnings, strict=True):
         assert problem.startswith(beginning)
@@ -43,7 +43,7 @@ def test_tiny_book_passes_the_check(book):
     assert check(book, release=True) == []
 
 
-# ---------------------------------------------------------------- products edited by hand
+# ---------------------------------------------------------------- notebooks edited by hand
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -59,7 +59,7 @@ def test_code_edited_in_notebook_is_reported(faults, edit, cell, lang):
 
 
 def test_same_edit_in_text_and_notebook_requires_a_run(book, mend, edit, cell, quick):
-    """What the text says is no edit; the output is still of the code before."""
+    """Accept code that equals the text, but report that its output is stale."""
     mend("adding", "a = 1 + 1\nassert a == 2\n", "a = 2 + 2\n")
     source = "# add both numbers\na = 2 + 2\na"
     edit("en", "adding", lambda nb: cell(nb, "adding-numbers").update(source=source))
@@ -270,7 +270,7 @@ def test_figure_without_alt_text_is_reported(faults, forge, cell, data):
     found = faults()
     assert sum("add `%%% alt`" in p for p in found) == 2
     english = [p for p in found if "zh/adding::adding-numbers: output differs from English" in p]
-    assert len(english) == len(found) - 2 == ("text/html" in data)  # its figure speaks English
+    assert len(english) == len(found) - 2 == ("text/html" in data)  # drawings have a language
 
 
 @pytest.mark.parametrize(("tag", "mark"), [("exercise", "✗"), ("solution", "✓")])
@@ -382,7 +382,7 @@ def test_unknown_chapter_raises_with_a_suggestion(book):
         check(book, ["ading"])
 
 
-# ---------------------------------------------------------------- what a chapter must have
+# ---------------------------------------------------------------- required parts of a chapter
 
 
 @pytest.mark.parametrize(
@@ -459,7 +459,7 @@ def test_exercise_without_checker_is_reported(faults, book):
 
 
 def test_check_accepts_untranslated_chapter_but_release_rejects_it(book, quick):
-    """A chapter that nobody has translated is proved; a release waits for it."""
+    """Pass without Chinese, but report each untranslated piece for a release."""
     text = book.text("adding").read_text("utf8")
     alone = re.sub(r"^%%% zh\n.*?(?=^%%%|\Z)", "", text, flags=re.M | re.S)
     book.text("adding").write_text(alone, "utf8")

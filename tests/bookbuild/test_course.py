@@ -22,7 +22,7 @@ NEED = {
 
 @pytest.fixture
 def tiny(book) -> Book:
-    """The tiny book, whose chapters state their minutes."""
+    """Return the small book with the required minutes in each chapter."""
     for name in book.chapters:
         for lang, line in NEED.items():
             file = book.notebook(lang, name)
@@ -58,7 +58,7 @@ def test_tasks_count_questions_explorers_and_exercises(book):
     cells = [
         new_markdown_cell("<copy-explorer> in prose is none"),
         new_code_cell("a", metadata={"predict": "?"}),
-        new_code_cell("b", outputs=[explorer, explorer]),  # one cell is one task
+        new_code_cell("b", outputs=[explorer, explorer]),  # one task per cell
         new_code_cell("c", metadata={"tags": ["exercise"]}),
         new_code_cell("d", metadata={"tags": ["solution"], "predict": "?"}),
     ]

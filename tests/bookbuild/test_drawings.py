@@ -40,7 +40,7 @@ def test_in_language_sets_the_language_of_drawings(lang):
     assert before == [drawing("zh"), other, drawing("en")]
 
 
-# What is the same in both languages: numbers, names of code, names with a capital or a digit.
+# Labels that are equal in both languages: numbers, code, words with a capital or a digit.
 NAME = re.compile(
     r"""[\d\W_]+|-?\d*e-?\d+
     |.*[_=(\[].*|\w+\.\w+

@@ -47,7 +47,7 @@ ODD = {
 
 @pytest.fixture
 def call(book, monkeypatch, quick):
-    """Run a command; it must end with a line for each problem, whatever the files hold."""
+    """Return a function that runs a command and checks its exit status, messages and files."""
     monkeypatch.chdir(book.root)
     monkeypatch.setattr(sphinx_build, "build", lambda root: root)
 
@@ -73,7 +73,7 @@ def call(book, monkeypatch, quick):
 
 @pytest.mark.parametrize("file", FILES)
 def test_odd_content_causes_no_traceback(book, call, file):
-    values = not file.endswith(("py", "md"))  # what holds no values gets a few kinds only
+    values = not file.endswith(("py", "md"))  # py and md: only a third of the contents
     for number, content in enumerate(ODD.values()):
         if values or number % 3 == 0:
             (book.root / file).write_bytes(content)
@@ -108,7 +108,7 @@ def test_unreadable_file_causes_no_traceback(book, call, monkeypatch, file):
 
 
 def values(value, path=()):
-    """The path of each value inside JSON."""
+    """Yield the path of each value inside JSON."""
     if path:
         yield path
     if isinstance(value, dict | list):

@@ -84,7 +84,7 @@ def write(root, rows):
     path.write_text(yaml.safe_dump(data, allow_unicode=True, sort_keys=False), "utf8")
 
 
-# ---------------------------------------------------------------- their form
+# ---------------------------------------------------------------- schema
 
 
 def test_load_returns_wordings_section_and_cases(book):
@@ -233,7 +233,7 @@ def test_error_list_links_messages_and_keeps_case_ids(book, lang):
 
 
 def script(book, lang, name):
-    """The value that a script of the pages sets."""
+    """Return the value that a script of the pages sets."""
     text = (book.root / pages.SCRIPTS / lang / name).read_text("utf8")
     before = "||{}," if "||{}," in text else "="
     return json.loads(text.partition(before)[2].rstrip(");\n"))
@@ -333,17 +333,17 @@ def test_unproved_wordings_are_reported(book, monkeypatch):
     assert done.exit_code == 0, done.output
 
 
-# A quarter of the proofs of runs each; compilations take as long as all others of a quarter.
+# Split the proofs into four tests: the family `compile`, and the other families in three parts.
 FAMILIES = sorted({Path(e.file).stem for e in messages.load(Book(ROOT))} - {"compile"})
 QUARTERS = [["compile"], *(FAMILIES[n::3] for n in range(3))]
 
 
 @pytest.mark.parametrize("families", QUARTERS, ids="-".join)
 def test_every_wording_of_the_book_is_proved(families, monkeypatch):
-    """By a run here, by the installed PyTorch, by a cell, or it names a public source."""
+    """Find a proof for each wording: a run, the installed PyTorch, a cell, or a public source."""
     book = Book(ROOT)
     entries = [e for e in messages.load(book) if Path(e.file).stem in families]
-    monkeypatch.setattr(message_proofs, "not_in", lambda wordings, folders: [])  # see below
+    monkeypatch.setattr(message_proofs, "not_in", lambda wordings, folders: [])  # tested below
     assert [*message_proofs.unproved(book, entries, [])] == []
     assert len(entries) >= 50
 
@@ -383,7 +383,7 @@ def test_cells_with_message_finds_raising_cells():
     assert any("detach.html" in link for link in links) and len(links) > 2
 
 
-# ---------------------------------------------------------------- the same in the browser
+# ---------------------------------------------------------------- Python and browser
 
 
 @pytest.mark.parametrize(
@@ -465,7 +465,7 @@ def test_python_and_browser_agree_on_number_relations(engine, name, terms, numbe
     assert engine.eval(call) is explain.related(relation, values)
 
 
-LONG = [  # texts that take seconds where work grows with the square of their length
+LONG = [  # texts that take seconds in quadratic time
     "a" * 20_000,
     "a." * 10_000,
     "f0" * 9_500 + " UNKNOWN error",
@@ -498,7 +498,7 @@ def test_python_and_browser_agree_on_any_text(engine, pasted):
 def test_browser_search_is_linear_in_word_length(engine, text):
     begun = time.process_time()
     same(engine, text)
-    assert time.process_time() - begun < 5  # seconds; 20 where the work is quadratic
+    assert time.process_time() - begun < 5  # seconds; quadratic time would take about 20
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ Figure()"""
 
 
 def drawing(label):
-    """A figure that was drawn a hair beside, in the other language, perhaps with other labels."""
+    """Return a cell with a slightly different figure in the other language, and with `label`."""
     cell = stored(FIGURE, f"<figure: step · {label}>")
     html = '<figure class="book-figure" lang="zh"><svg>\n1.24</svg></figure>'
     cell.outputs[0].data["text/html"] = html
@@ -46,7 +46,7 @@ def drawing(label):
 
 @pytest.fixture
 def validate(tmp_path):
-    """Run notebooks, their cells by name, in one process; returns it and what it recorded."""
+    """Return a function that validates notebooks and returns the process and its record."""
     folder = tmp_path / "book"
     (folder / "en").mkdir(parents=True)
     for name in ("conftest.py", "nbval.cfg", "pytest.ini"):
@@ -71,7 +71,7 @@ def validate(tmp_path):
 
 
 def outcomes(done) -> dict[str, list[str]]:
-    """What became of the cells of each notebook, in order."""
+    """Return the outcomes of the cells of each notebook, sorted."""
     found = {}
     for line in re.findall(r"^([A-Z]+) book/en/(\w+)\.ipynb::Cell", done.stdout, re.M):
         found.setdefault(line[1], []).append(line[0])
@@ -162,14 +162,14 @@ def test_other_pytorch_version_fails_only_on_new_differences(validate):
     done, again = validate(record="versions", same=cells, worse=cells)
     assert outcomes(done) == {
         "same": ["PASSED", "XFAIL", "XFAIL"],
-        "worse": ["FAILED", "PASSED", "XFAIL"],  # as before, so it is new again
+        "worse": ["FAILED", "PASSED", "XFAIL"],  # the last record has another error
     }
     done, last = validate(record="versions", same=cells)
     assert done.returncode == 0 and again == last
 
 
 def test_version_run_skips_torchvision_cells_without_torchvision(validate, monkeypatch, tmp_path):
-    # a module that says it is not there, found before the real one
+    # `sitecustomize`, imported at startup, makes `find_spec` return None for torchvision
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as u\nfound = u.find_spec\n"
         "u.find_spec = lambda n, *a: None if n == 'torchvision' else found(n, *a)\n"
@@ -177,13 +177,13 @@ def test_version_run_skips_torchvision_cells_without_torchvision(validate, monke
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     needs = [stored("'torchvision'", "other")]
     done, versions = validate(record="versions", sample=needs)
-    assert done.returncode == 5 and list(versions.values())[0]["chapters"] == {}  # nothing left
+    assert done.returncode == 5 and list(versions.values())[0]["chapters"] == {}  # no cells
     done, _ = validate(sample=needs)
-    assert done.returncode == 1, "only a run for the versions may leave something out"
+    assert done.returncode == 1, "only `--record-versions` may skip cells"
 
 
 def test_output_patterns_run_in_linear_time():
-    """A pattern that looks back over the characters since a space takes seconds here."""
+    """Limit the time: a pattern that looks back to the last space would take seconds here."""
     lines = (BOOK / "nbval.cfg").read_text().splitlines()
     patterns = [re.compile(line[7:]) for line in lines if line.startswith("regex: ")]
     assert len(patterns) > 10

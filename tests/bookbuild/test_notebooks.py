@@ -142,7 +142,7 @@ def test_tokens_accept_invalid_python(source):
 
 
 def test_coalesce_streams_joins_streams_by_name():
-    """nbval's `coalesce_streams` is private: this says what we need of it, where it breaks."""
+    """Check what `bookbuild` requires of `coalesce_streams`, a private function of nbval."""
     pieces = [("stdout", "a"), ("stderr", "x"), ("stdout", "b\n"), ("stderr", "y")]
     outputs = [new_output("stream", name=name, text=text) for name, text in pieces]
     shown = new_output("display_data", {"text/plain": "2"})
@@ -154,7 +154,7 @@ def test_coalesce_streams_joins_streams_by_name():
 
 
 def good():
-    """A notebook as JSON, with each kind of output."""
+    """Return a notebook as JSON, with each kind of output."""
     outputs = [
         {"output_type": "stream", "name": "stdout", "text": ["a\n"]},
         {"output_type": "execute_result", "data": {"text/plain": "2"}, "metadata": {},
@@ -168,7 +168,7 @@ def good():
 
 
 def places(value, path=()):
-    """The path of each value inside JSON."""
+    """Yield the path of each value inside JSON."""
     yield path
     if isinstance(value, dict | list):
         for key in value if isinstance(value, dict) else range(len(value)):
@@ -196,7 +196,7 @@ def test_json_with_an_odd_value_is_read_or_raises(tmp_path_factory, place, value
     except BookError as error:
         assert "odd.ipynb: not a notebook" in str(error) and "\n" not in str(error)
         return
-    for cell in nb.cells:  # what is read can be worked with
+    for cell in nb.cells:  # every function accepts a notebook that `read` returns
         assert isinstance(cell.source, str) and isinstance(cell.id, str)
         source_fingerprint(cell)
         if cell.cell_type == "code":

@@ -114,7 +114,7 @@ two
 
 @pytest.fixture(scope="session")
 def larger(template, in_process, tmp_path_factory):
-    """The tiny book with the same error in two chapters, a claim that a cell proves."""
+    """Build a small book with an error that occurs in two chapters and a claim with a proof."""
     root = tmp_path_factory.mktemp("larger")
     shutil.copytree(template, root, dirs_exist_ok=True)
     for name, more in (("adding", MORE), ("failing", SILENT)):
@@ -139,7 +139,7 @@ def text_of(book, lang, name):
 
 
 def built_headings(tmp_path, lang):
-    """The anchors that Sphinx gives to the sections of a page with odd headings."""
+    """Return the anchors that Sphinx generates for a page with odd headings."""
     from sphinx.application import Sphinx
 
     from bookbuild.site.extensions.languages import SameAnchors
@@ -214,7 +214,7 @@ def test_cell_belongs_to_the_last_heading_before_it(book):
     sections = outline(Book(book.root), "adding")
     assert sections.of_cell["adding-title"].href == "adding.ipynb"
     assert sections.of_cell["adding-numbers"].href == "adding.ipynb#two"
-    assert sections.of_cell["adding-numbers"].titles["zh"].plain == "Two"  # not as many in Chinese
+    assert sections.of_cell["adding-numbers"].titles["zh"].plain == "Two"  # no Chinese heading
     path.unlink()
     with pytest.raises(BookError, match="book/text/adding.md: there is no such file"):
         outline(Book(book.root), "adding")
@@ -229,7 +229,7 @@ def test_sections_use_the_english_headings(book):
     assert [c.title for c in chapters(book)["zh"]] == ["两数相加", "除以零"]
 
 
-# ---------------------------------------------------------------- written by a build, not stored
+# ---------------------------------------------------------------- pages that a build generates
 
 
 def test_write_is_idempotent_and_check_writes_nothing(book):
@@ -432,7 +432,7 @@ def test_page_texts_are_translated():
             assert set(both) == {"en", "zh"}, (group, name)
             english, chinese = both["en"], both["zh"]
             filled = (re.sub(r"{\w*}", value, chinese) for value in ("7", "数"))
-            assert [] in map(lint, filled), (group, name)  # a value may be a number or a clause
+            assert [] in map(lint, filled), (group, name)  # a value is a number or a clause
             assert set(re.findall(r"{\w*}", chinese)) <= set(re.findall(r"{\w*}", english))
             assert chinese != english or not re.search("[A-Za-z]", chinese)
 

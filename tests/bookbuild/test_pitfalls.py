@@ -47,7 +47,7 @@ y = y + [2]
 
 @pytest.fixture
 def put(book):
-    """Put a section into the first chapter, and both pages into the table of contents."""
+    """Return a function that inserts a section; add both pages to the table of contents."""
     toc = book.root / "_toc.yml"
     toc.write_text(toc.read_text() + "      - file: pitfalls\n      - file: by_name\n")
 
@@ -64,7 +64,7 @@ def pitfall(lines: str) -> str:
     return f"{WRONG}%%% pitfall\n{lines}\n"
 
 
-# ---------------------------------------------------------------- in a text
+# ---------------------------------------------------------------- parsing
 
 
 def test_pitfall_round_trips_through_dump():
@@ -237,7 +237,7 @@ def test_name_index_is_alphabetical_and_linked(put, quick):
 
 
 def exists(name: str) -> bool:
-    """Whether the installed packages have it; attributes that only instances have are annotated."""
+    """Return whether the installed packages define `name`, as an attribute or an annotation."""
     first, *rest = name.split(".")
     here, path = importlib.import_module(first), first
     for part in rest:
@@ -257,7 +257,7 @@ def exists(name: str) -> bool:
 def test_every_name_of_the_index_exists():
     names = [name for name in name_list.sections_by_name(Book(ROOT)) if not name.startswith(".")]
     assert len(names) >= 250
-    # a heading names the module that is gone, another quotes a warning
+    # one is a removed module in a heading, the other is quoted from a warning
     assert {name for name in names if not exists(name)} == {
         "torch.optim.lr_scheduler.step",
         "torch.utils.bottleneck",

@@ -45,7 +45,7 @@ What is `a`?
 
 @pytest.fixture
 def asked(book, mend, quick):
-    """The tiny book with a question about `adding-numbers`; it takes another wording of it."""
+    """Return a function that adds a question to `adding-numbers`, with `old` replaced by `new`."""
 
     def ask(old="", new=""):
         assert old in ASKED
@@ -86,7 +86,7 @@ def test_question_is_stamped_for_translation(asked):
     assert "adding::adding-numbers/predict: the English changed" in late
     chinese = {c.id: c.source for c in read(asked.book.notebook("zh", "adding")).cells}
     assert "译文待更新" in chinese["adding-numbers-predict"]
-    # A proof is nobody's to translate.
+    # A proof is not translated, so changing it makes nothing outdated.
     path.write_text(path.read_text("utf8").replace("  = assert a == 2", "  = output"), "utf8")
     assert len(check(asked.book, ["adding"], release=True)) == 1
 
@@ -146,7 +146,7 @@ def test_explanation_in_a_section_of_its_own_is_reported(asked, mend):
 
 
 def test_changed_output_breaks_the_proof(asked, mend):
-    """What a new PyTorch would do: the cell prints something else."""
+    """Report a proof that fails because a cell prints a new output, as under a new PyTorch."""
     asked("= assert a == 2", "= output")
     assert problems(asked.book) == []
     mend("adding", "assert a == 2\na\n", "f'{a}{a}'[:1] * 2\n")

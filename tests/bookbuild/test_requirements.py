@@ -28,19 +28,19 @@ def normal(name):
 
 
 def requirements_of(name, extra):
-    """What a distribution asks for in this environment, with or without an extra."""
+    """Yield the requirements of a distribution in this environment, with or without an extra."""
     for requirement in map(Requirement, metadata.requires(name) or ()):
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
             yield from ((normal(requirement.name), e) for e in ("", *requirement.extras))
 
 
 def all_requirements(todo):
-    """The names of all that these distributions and extras need, directly or not."""
+    """Return the names of all direct and indirect requirements of distributions with extras."""
     todo, seen = list(todo), set()
     while todo:
         if (asked := todo.pop()) not in seen:
             seen.add(asked)
-            # torch's own needs differ by platform: the CUDA libraries
+            # the requirements of torch (CUDA libraries) depend on the platform
             todo += [] if asked[0] == "torch" else requirements_of(*asked)
     return {name for name, _ in seen} - {PROJECT}
 
@@ -50,7 +50,7 @@ def test_every_required_package_is_pinned():
 
 
 def test_page_requirements_match_the_book_extra():
-    """No package is missing where only they are installed, and none is there for nothing."""
+    """Pin exactly the packages that the `book` extra requires."""
     book = set(requirements_of(PROJECT, "book")) - set(requirements_of(PROJECT, ""))
     assert all_requirements(book) == set(map(normal, LIGHT))
     assert "torch" not in LIGHT and "numpy" not in LIGHT

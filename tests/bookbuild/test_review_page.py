@@ -25,7 +25,7 @@ from helpers.review.review import review
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = Book(ROOT)
-# What the page leaves out above code that imports nothing else.
+# Imports that the page omits above code without other imports.
 IMPORTS = ["import torch", "from torch import nn", "import torch.nn.functional as F"]
 
 
@@ -35,17 +35,17 @@ def page(request):
 
 
 def plain(html: str) -> str:
-    """The text of HTML."""
+    """Return the text of HTML."""
     return unescape(re.sub(r"<[^>]+>", "", html))
 
 
 def code(html: str) -> list[str]:
-    """The texts of the blocks of code of an entry."""
+    """Return the texts of an entry's code blocks."""
     return [plain(block) for block in re.findall(r"<pre>(.*?)</pre>", html, re.S)]
 
 
 def entries(page: str) -> dict[str, str]:
-    """The HTML of each rule by its id."""
+    """Return the HTML of each rule by its id."""
     found = re.findall(r'<li id="([^"]+)">(.*?)</li>', page, re.S)
     assert max(Counter(name for name, _ in found).values()) == 1
     return dict(found)
@@ -96,12 +96,12 @@ def test_shown_report_matches_the_command(page, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="utf8")
     assert done.returncode == 1 and not done.stderr
     assert plain(html) == done.stdout
-    assert html.count('<a href="') == 7  # a link for each finding
+    assert html.count('<a href="') == 7  # one link per finding
     assert (ROOT / review_list.WRONG).read_text("utf8").rstrip() in text
 
 
 def accuracy(name: str) -> float:
-    """The test accuracy that a script prints; a warning or an error fails."""
+    """Return the test accuracy that a script prints; warnings and errors fail."""
     command = [sys.executable, "-W", "error", ROOT / name]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr, done.stderr

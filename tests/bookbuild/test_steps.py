@@ -11,7 +11,7 @@ STEPS = ("source", "notebooks", "pages", "site", "editions", "commands", "cli")
 
 
 def imported(path: Path) -> set[str]:
-    """The steps that a module imports from, also inside functions."""
+    """Return the steps that a module imports from, also inside functions."""
     modules = set()
     for node in ast.walk(ast.parse(path.read_text("utf8"))):
         if isinstance(node, ast.ImportFrom) and node.module == "bookbuild":

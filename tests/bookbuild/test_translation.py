@@ -15,7 +15,7 @@ from bookbuild.source.translation import compare, needs_translation
 
 
 def chapter(*pieces):
-    """A chapter of prose cells from their ids, English and Chinese."""
+    """Return a chapter of prose cells from tuples of id, English and Chinese."""
     cells = [Cell(i, "markdown", 1, Words(en, 1, zh, 2)) for i, en, zh in pieces]
     return Text("a", Words("About this.", 1, "关于。", 1), cells)
 

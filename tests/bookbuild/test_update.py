@@ -36,28 +36,28 @@ def keep_environment(monkeypatch):
 
 @pytest.fixture
 def call(book, monkeypatch):
-    """The command, run in a folder of the book."""
+    """Return a function that runs the `book` command in a folder of the book."""
     monkeypatch.chdir(book.root / "book/en")
     return lambda *args: CliRunner().invoke(main, args)
 
 
 @pytest.fixture
 def no_run(monkeypatch):
-    """A run of a cell is an error."""
+    """Raise an error if a cell is run."""
 
     def execute(*args):
-        raise AssertionError("nothing had to run")
+        raise AssertionError("no cell may run")
 
     monkeypatch.setattr(running, "execute", execute)
 
 
 def files(book):
-    """All that the book holds, as bytes."""
+    """Return the bytes of every file of the book."""
     return {p: p.read_bytes() for p in book.root.rglob("*") if p.is_file()}
 
 
 def quiet(line):
-    """Say nothing."""
+    """Print nothing."""
 
 
 # ---------------------------------------------------------------- one edit, one command
@@ -180,7 +180,7 @@ def test_comments_are_translated_line_by_line(book, call, mend, quick):
     assert "adding-numbers/comments: 2 comments in the code, 1 in Chinese" in done.output
     assert quick == [] and check(book) == []
     mend("adding", "把两个数相加", "把两个数相加\n它们的和")
-    assert call("update").exit_code == 0 and len(outdated(book)) == 1  # until somebody says so
+    assert call("update").exit_code == 0 and len(outdated(book)) == 1  # until it is accepted
     assert call("update", "--accept", "adding::adding-numbers").exit_code == 0
     source = read(book.notebook("zh", "adding")).cells[2].source
     assert source == "# 把两个数相加\na = 1 + 1  # 它们的和\nassert a == 2\na"
@@ -217,7 +217,7 @@ def test_update_and_check_are_limited_to_named_chapters(book, call, mend, no_run
     assert check(book, ["adding"]) == [] and check(book, ["failing"]) != []
 
 
-# ---------------------------------------------------------------- what runs, and what does not
+# ---------------------------------------------------------------- changes that run cells
 
 
 def test_changed_code_helpers_or_cells_run_the_chapter(book, call, mend, quick):
@@ -371,7 +371,7 @@ SCRIPT = "from bookbuild.cli import main; main(['update'])"
 
 @pytest.fixture
 def started(book, mend):
-    """`book update` as a process of its own, in the middle of a cell that never ends."""
+    """Start `book update` in a new process, and wait until it runs a cell that does not end."""
     mend("adding", "a = 1 + 1\n", "import pathlib, os, time\n"
          f"pathlib.Path('{book.root}/pid').write_text(str(os.getpid()))\n"
          "time.sleep(600)\na = 1 + 1\n")  # fmt: skip
@@ -390,7 +390,7 @@ def started(book, mend):
 
 
 def until(happened, seconds=60):
-    """Wait for something; it is an error if it does not happen."""
+    """Wait until `happened()` is true; fail after `seconds`."""
     begun = time.monotonic()
     while not happened():
         assert time.monotonic() - begun < seconds
@@ -398,7 +398,7 @@ def until(happened, seconds=60):
 
 
 def gone(pid):
-    """Whether a process has ended."""
+    """Return whether a process has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

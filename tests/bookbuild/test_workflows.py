@@ -59,7 +59,7 @@ def test_gpu_workflow_ignores_pull_requests():
 
 
 def test_site_address_comes_from_the_workflow():
-    """Its address comes from where the workflow runs; no file of the repository has one."""
+    """Read the address from the environment; no file of the repository contains one."""
     config = yaml.safe_load((ROOT / "_config.yml").read_text("utf8"))
     assert config["repository"]["url"] == config["html"]["baseurl"] == ""
     sources = "".join(p.read_text("utf8") for p in (ROOT / "src/bookbuild").rglob("*.py"))
@@ -70,7 +70,7 @@ def test_site_address_comes_from_the_workflow():
 
 
 def test_binder_environment_matches_the_pins():
-    """`make conda` makes it, every night; what can be seen without conda is seen here."""
+    """Compare the pins without conda; a nightly run of `make conda` creates the environment."""
     result = yaml.safe_load((ROOT / "environment.yml").read_text("utf8"))
     *of_conda, of_pip = result["dependencies"]
     lines = (ROOT / "requirements.txt").read_text("utf8").splitlines()
@@ -88,7 +88,7 @@ def test_binder_environment_matches_the_pins():
 
 
 def test_notebooks_branch_contains_the_notebooks_of_the_site(tmp_path):
-    """`make notebooks-branch` in a clone: its branch has them, and what Binder needs."""
+    """Create the branch in a clone; it contains the notebooks and the environment for Binder."""
     origin, clone = tmp_path / "origin.git", tmp_path / "clone"
     git("init", "-q", "--bare", origin)
     git("clone", "-q", origin, clone)

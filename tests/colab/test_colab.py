@@ -46,9 +46,9 @@ def clean_environment():
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory):
-    """What pip needs of this checkout, as it is now, in a repository of its own: address, commit.
+    """Commit the files that pip requires to a new repository; return its address and the commit.
 
-    A later commit breaks the package: only the one that the page was built from is right.
+    A later commit removes the helpers, so only the commit of the page works.
     """
     root = tmp_path_factory.mktemp("repository")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -65,7 +65,7 @@ def repository(tmp_path_factory):
 
 
 def fresh(root):
-    """A fresh environment that has the libraries of this one, and no helpers: its Python."""
+    """Create an environment with the libraries of this one, without helpers; return its Python."""
     call(sys.executable, "-m", "venv", "--without-pip", str(root))
     executable = root / "bin/python"
     query = "import sysconfig; print(sysconfig.get_path('purelib'))"
@@ -83,7 +83,7 @@ def bare(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def python(repository, tmp_path_factory):
-    """An environment in which the setup cell has installed the helpers."""
+    """Return the Python of an environment in which the setup cell has installed the helpers."""
     executable = fresh(tmp_path_factory.mktemp("environment"))
     cell, folder = setup_cell.source(*repository), tmp_path_factory.mktemp("empty")
     assert call(str(executable), "-c", cell, cwd=folder, env=clean_environment()) == ""
@@ -101,7 +101,7 @@ def test_setup_cell_installs_the_commit_of_the_page(python, repository):
 
 
 def test_installed_helpers_match_the_checkout(python):
-    """With their data: so a chapter finds there what it finds in a checkout."""
+    """Compare all files, data included."""
     code = "import helpers; print(helpers.__path__[0])"
     installed = Path(call(str(python), "-c", code, env=clean_environment()))
 
@@ -113,7 +113,7 @@ def test_installed_helpers_match_the_checkout(python):
 
 
 def test_wheel_works_without_dependencies(tmp_path, repository):
-    """Unpacked into a folder, with nothing else: what needs no PyTorch works, the rest is there."""
+    """Install only the wheel: `helpers.explain` works without PyTorch, and no module is missing."""
     root = Path(unquote(urlsplit(repository[0]).path))
     source, wheels, target = (tmp_path / name for name in ("source", "wheels", "target"))
     call("git", "-C", str(root), "worktree", "add", "-q", str(source), repository[1])
@@ -133,7 +133,7 @@ def test_wheel_works_without_dependencies(tmp_path, repository):
     assert names <= {p.stem for p in (target / "helpers").glob("*.py")}
 
 
-# The others run the same cells in the tests of the notebooks; BOOK_COLAB=all runs them here, too.
+# The tests of the notebooks run all chapters; BOOK_COLAB=all runs them here, too.
 CHAPTERS = ["detach", "data_parallel"]
 
 
@@ -150,7 +150,7 @@ def test_chapter_runs_alone(name, python, repository, tmp_path):
     env |= {"JUPYTER_DATA_DIR": str(tmp_path / "jupyter"), "JUPYTER_PREFER_ENV_PATH": "1"}
     call(str(python), "-c", EXECUTE, cwd=tmp_path, env=env)
     cells = code_cells(read(tmp_path / "done.ipynb"))
-    assert cells[0].outputs == [], "the setup cell speaks where it should be silent"
+    assert cells[0].outputs == [], "the setup cell printed an output"
     for cell in cells:
         if "solution" in cell.metadata.get("tags", []):
             assert "✓" in str(cell.outputs), cell.id
@@ -170,10 +170,10 @@ def test_setup_cell_without_helpers_raises_with_advice(bare, tmp_path):
 
 @pytest.mark.parametrize("own", ["helpers.py", "helpers/mine.py", "helpers/__init__.py"])
 def test_setup_cell_reports_a_package_that_shadows_helpers(own, bare, python, tmp_path):
-    """A reader's own one beside the notebook, whether ours are installed or not."""
+    """Report a reader's own `helpers` beside the notebook, with and without ours installed."""
     (tmp_path / own).parent.mkdir(exist_ok=True)
     (tmp_path / own).write_text("raise SystemExit('it was imported')\n")
-    package = own == "helpers/mine.py"  # without __init__.py an installed package goes before it
+    package = own == "helpers/mine.py"  # an installed package precedes a folder without __init__.py
     for executable in (bare,) if package else (bare, python):
         message = last_line(executable, setup_cell.source(), tmp_path)
         assert "hides the book's helpers: rename it, restart the kernel" in message

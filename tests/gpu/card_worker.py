@@ -15,7 +15,7 @@ from helpers.reproducibility import deterministic
 
 
 def in_fresh_process(function: Callable[..., Any], *arguments: Any, **variables: str) -> Any:
-    """Call a function of this module in a new process, and return its result after JSON.
+    """Call a function of this module in a new process; return its result, read from JSON.
 
     Args:
         function: of this module.
@@ -30,7 +30,7 @@ def in_fresh_process(function: Callable[..., Any], *arguments: Any, **variables:
 
 
 def run_trace(trace: Sequence[Sequence[Any]], capacity: int | None = None) -> list[dict[str, Any]]:
-    """Perform a trace of the allocator model on the card, and read its counters after each step.
+    """Run a trace of the allocator model on the GPU, and read its counters after each step.
 
     `malloc` is `torch.empty(nbytes, dtype=torch.uint8, device="cuda")`, `free` drops that tensor.
 
@@ -44,10 +44,10 @@ def run_trace(trace: Sequence[Sequence[Any]], capacity: int | None = None) -> li
         `address` (of a malloc's block, else None), `error` (the message or None) and `used`
         (bytes in use on the whole device, as `nvidia-smi` counts them).
     """
-    torch.cuda.synchronize()  # creates the CUDA context; before it memory_stats() is empty
+    torch.cuda.synchronize()  # creates the CUDA context; without it memory_stats() is empty
     if capacity is not None:
         total = torch.cuda.mem_get_info()[1]
-        # Segments are multiples of 2 MiB; half of that more absorbs the rounding of the fraction.
+        # Segments are multiples of 2 MiB; half of one more absorbs the rounding of the fraction.
         torch.cuda.set_per_process_memory_fraction((capacity + ROUND_LARGE // 2) / total)
     tensors: dict[str, torch.Tensor] = {}
     steps = [_measure()]
@@ -80,17 +80,17 @@ def _measure() -> dict[str, Any]:
 
 
 def busy(products: int = 30, size: int = 8192) -> None:
-    """Queue work on the card: products of `size` x `size` float32 matrices."""
+    """Queue work on the GPU: products of `size` x `size` float32 matrices."""
     a = torch.ones(size, size, device="cuda")
     for _ in range(products):
         torch.mm(a, a)
 
 
 def blamed_statement(device: str) -> dict[str, Any]:
-    """Read a tensor out of range, and return which statement raises.
+    """Index a tensor out of range, and return which statement raises.
 
     Returns:
-        `statement`, `message`, and `afterwards`: what a new tensor raises then, None if nothing.
+        `statement`, `message`, and `afterwards`: the error of the next tensor, or None.
     """
     x, index = torch.zeros(3, device=device), torch.tensor([0, 7], device=device)
     statement = message = afterwards = None
@@ -117,7 +117,7 @@ def _different(function: Callable[[], torch.Tensor], runs: int) -> int:
 
 
 def convolution_gradients(device: str, runs: int) -> int:
-    """Return the number of different gradients of a convolution, without cuDNN's benchmark."""
+    """Return the number of distinct gradients of a deterministic convolution, without benchmark."""
     torch.manual_seed(0)
     conv = torch.nn.Conv2d(64, 128, 3, padding=1, device=device)
     images = torch.randn(16, 64, 56 if device == "cuda" else 6, 56, device=device)
@@ -128,7 +128,7 @@ def convolution_gradients(device: str, runs: int) -> int:
 
 
 def index_sums(device: str, runs: int) -> int:
-    """Return the number of different sums of `index_add_` under deterministic algorithms."""
+    """Return the number of distinct sums of `index_add_` under deterministic algorithms."""
     torch.manual_seed(0)
     where = torch.randint(0, 10, (100_000,), device=device)
     values = torch.randn(100_000, device=device)
@@ -137,14 +137,14 @@ def index_sums(device: str, runs: int) -> int:
 
 
 def device_of_a_tensor_when_hidden_late() -> str:
-    """Return the device of a tensor made after `CUDA_VISIBLE_DEVICES=""` in a process with CUDA."""
+    """Return the device of a tensor created after `CUDA_VISIBLE_DEVICES=""` is set too late."""
     torch.cuda.init()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     return str(torch.ones(1, device="cuda").device)
 
 
 def cublas_without_variable(device: str) -> str:
-    """Return the error of a product under deterministic algorithms, or "no error"."""
+    """Return the error of a matrix product under deterministic algorithms, or "no error"."""
     a = torch.ones(8, 8, device=device)
     with deterministic():
         try:

@@ -23,7 +23,7 @@ from helpers.fake import fake_tensors
 SAME_DEVICE = "Expected all tensors to be on the same device"
 ELSEWHERE = SAME_DEVICE + r", but got {} is on cpu, different from other tensors on cuda:0 "
 AT_LEAST_TWO = SAME_DEVICE + ", but found at least two devices, (cuda:0 and cpu|cpu and cuda:0)!"
-# PyTorch 2.11 words the error of a fake tensor otherwise, and gives a mixed convolution a result.
+# In PyTorch 2.11 fake tensors raise another message, and a convolution across devices succeeds.
 FAKE_OF_2_11 = "Unhandled FakeTensor Device Propagation for aten"
 IN_2_11 = TorchVersion(torch.__version__) < "2.13"
 built_for_cuda = pytest.mark.skipif(
@@ -32,11 +32,11 @@ built_for_cuda = pytest.mark.skipif(
 
 
 class Case(NamedTuple):
-    """Code that raises on the card and on fake tensors."""
+    """Code that raises on the GPU and on fake tensors."""
 
     run: Callable[[], object]
     error: type[Exception]
-    card: str  # pattern at the beginning of the card's message
+    card: str  # pattern at the beginning of the GPU's message
     fake: str  # pattern at the beginning of the message of a fake tensor
 
 
@@ -76,7 +76,7 @@ def hidden_state():
 
 
 class Scaled(nn.Module):
-    """Holds its constant as a plain attribute."""
+    """Store a constant as a plain attribute, which `to` does not move."""
 
     def __init__(self):
         super().__init__()
@@ -170,7 +170,7 @@ def test_fake_tensors_raise_the_same_type_of_error(name):
 
 
 def mixes():
-    """Return the devices of what operations on tensors of two devices give."""
+    """Return the results of operations on tensors of two devices."""
     x, cpu = torch.ones(4, 3, device="cuda"), torch.tensor([0, 2])
     return [x * torch.tensor(2.0), x[cpu], x.index_fill(0, cpu.to("cuda"), 0.0)]
 
@@ -186,7 +186,7 @@ def test_fake_tensors_allow_the_device_mixes_of_a_gpu(card):
 
 
 def step(model, optimizer, images, labels):
-    """Leave the labels where they are."""
+    """Run a training step that does not move the labels."""
     model.to("cuda")
     scores = model(images.to("cuda"))
     loss = F.cross_entropy(scores, labels)
@@ -197,7 +197,7 @@ def step(model, optimizer, images, labels):
 
 
 def fixed(model, optimizer, images, labels):
-    """Move the labels, too."""
+    """Run the step with the labels moved, too."""
     return step(model, optimizer, images, labels.to("cuda"))
 
 
@@ -225,7 +225,7 @@ def test_gpu_fails_in_the_line_of_the_rehearsal():
     assert isinstance(fixed(*arguments()), float)
 
 
-# ---------------------------------------------------------------- moves
+# ---------------------------------------------------------------- moving models and tensors
 
 
 def test_to_keeps_parameters_and_load_state_dict_moves_the_state(card):
@@ -263,7 +263,7 @@ def test_hiding_cards_after_cuda_has_started_has_no_effect():
     assert in_fresh_process(device_of_a_tensor_when_hidden_late) == "cuda:0"
 
 
-# ---------------------------------------------------------------- DataParallel on one card
+# ---------------------------------------------------------------- DataParallel on one GPU
 
 
 def test_data_parallel_on_one_gpu_calls_the_model_itself(card):

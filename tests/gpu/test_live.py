@@ -31,7 +31,7 @@ live(SimpleNamespace(root=Path(sys.argv[1])), browser=False)
 
 
 class Client:
-    """A page of the book as `book live` sees it."""
+    """Send the requests of a page of the book to `book live`."""
 
     def __init__(self, root: str, token: str, name: str) -> None:
         self.root, self.token, self.name = root, token, name
@@ -40,7 +40,7 @@ class Client:
         self.kernel, self.session = session["kernel"]["id"], session["id"]
 
     def ask(self, path: str, body: dict | None = None, method: str | None = None) -> dict:
-        """Return the JSON of an answer, or an empty dictionary."""
+        """Return the JSON of a response, or an empty dictionary."""
         request = urllib.request.Request(
             self.root + path,
             data=None if body is None else json.dumps(body).encode(),
@@ -122,7 +122,7 @@ def server(tmp_path_factory) -> tuple[str, str]:
 
 
 def known_differences(name: str) -> set[str]:
-    """Return the cells of a chapter that differ under this PyTorch, on a CPU or a card."""
+    """Return the cells of a chapter that differ under this PyTorch, on CPU or GPU."""
     versions = json.loads((ROOT / "book/versions.json").read_text())
     torch_version = torch.__version__.partition("+")[0]
     entries = [versions.get(torch_version + device, {}) for device in ("", "+gpu")]
@@ -145,6 +145,6 @@ def test_page_cells_reproduce_stored_outputs_on_the_gpu(server, name):
         (shown,) = client.run(["import torch\ntorch.zeros(1, device='cuda').device.type"])
     finally:
         client.close()
-    assert page["gpu"] is True  # the page names the device by it
+    assert page["gpu"] is True  # the page shows the device
     assert shown[0]["data"]["text/plain"] == "'cuda'"
     assert len(outputs) > 10 and set(differ) <= known_differences(name)

@@ -25,12 +25,12 @@ from helpers.memory_caching import TrainingMemory, training_memory
 
 
 def one_after_the_other(*sizes: int) -> list[tuple[Any, ...]]:
-    """Return a trace that frees each tensor of so many MiB before the next is made."""
+    """Return a trace that allocates and frees one tensor after another, with sizes in MiB."""
     pairs = ((("malloc", f"t{n}", size * MIB), ("free", f"t{n}")) for n, size in enumerate(sizes))
     return [operation for pair in pairs for operation in pair]
 
 
-# name -> trace, capacity in bytes, max_split_size_mb; the first seven are those of the chapter
+# name: trace, capacity in bytes, max_split_size_mb; the chapter shows the first seven
 TRACES: dict[str, tuple[list[tuple[Any, ...]], int | None, int | None]] = {
     "old notes": (notes_trace(repeats=5), None, None),
     "fragmentation": (fragmentation_trace(), FRAGMENTATION_CAPACITY, None),
@@ -55,7 +55,7 @@ TRACES: dict[str, tuple[list[tuple[Any, ...]], int | None, int | None]] = {
 
 
 def differences(model: list[Step], card: list[dict[str, Any]]) -> list[str]:
-    """Return a sentence for each value in which the model and the card differ."""
+    """Return a sentence for each value in which the model and the GPU differ."""
     sentences = [] if len(model) == len(card) else [f"{len(model)} steps, {len(card)} on the card"]
     for number, (step, real) in enumerate(zip(model, card, strict=False)):
         ours = {**asdict(step.counters), "failed": step.error is not None, "address": step.address}
@@ -69,7 +69,7 @@ def differences(model: list[Step], card: list[dict[str, Any]]) -> list[str]:
 
 
 def compare(name: str, steps: list[dict[str, Any]]) -> list[str]:
-    """Return in what the model differs from the start and the steps of a trace on the card."""
+    """Return the differences between the model and a trace on the GPU, start included."""
     trace, capacity, split = TRACES[name]
     start, *steps = steps
     assert (start["allocated"], start["reserved"]) == (0, 0)
@@ -77,7 +77,7 @@ def compare(name: str, steps: list[dict[str, Any]]) -> list[str]:
     steps = [
         step | {"address": step["address"] - lowest if step["address"] else None} for step in steps
     ]
-    addresses = [step["address"] for step in steps]  # equal blocks are chosen by address
+    addresses = [step["address"] for step in steps]  # break ties between equal blocks
     return differences(replay(trace, capacity, max_split_size_mb=split, addresses=addresses), steps)
 
 
@@ -98,21 +98,21 @@ def test_model_counters_match_the_gpu_after_each_step(name):
 
 @pytest.mark.usefixtures("card", "default_allocator")
 def test_nvidia_smi_counts_the_context_and_reserved_memory():
-    """Other processes on the card would disturb the differences, not the order of the counters."""
+    """Check order and differences; other processes on the GPU affect only the differences."""
     trace = [("malloc", "x", 256 * MIB), ("free", "x"), ("empty_cache",)]
     start, full, freed, emptied = in_fresh_process(run_trace, trace)
-    assert start["used"] > 0 and start["reserved"] == 0  # the context is not PyTorch's
+    assert start["used"] > 0 and start["reserved"] == 0  # the CUDA context
     assert [s["allocated"] // MIB for s in (full, freed, emptied)] == [256, 0, 0]
     assert [s["reserved"] // MIB for s in (full, freed, emptied)] == [256, 256, 0]
     assert all(s["used"] >= s["reserved"] >= s["allocated"] for s in (start, full, freed, emptied))
     assert full["used"] - emptied["used"] == pytest.approx(256 * MIB, abs=2 * MIB)
 
 
-# ---------------------------------------------------------------- the trace, without a card
+# ---------------------------------------------------------------- the trace, without a GPU
 
 
 class ModelAsCard:
-    """The calls of `torch.cuda` and `torch.empty` that a trace makes, answered by the model."""
+    """Replace the calls of `torch.cuda` and `torch.empty` in a trace by the allocator model."""
 
     BASE, TOTAL = 0x7F5A40000000, 139 * 2**30 + 12345
 
@@ -185,11 +185,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "8, bfloat16": {"half": True},
     "8, checkpoints": {"again": True},
 }
-TEMPORARY = 0.15  # most that the kernels of a card add to the prediction; 0.12 on an H100
+TEMPORARY = 0.15  # limit of the share that GPU kernels add to the prediction; 0.12 on an H100
 
 
 def measured_peak(**how: Any) -> int:
-    """Return the peak of the second step's tensors on the card in bytes, without workspaces."""
+    """Return the peak of the second step's tensors on the GPU in bytes, without workspaces."""
     training(device="cuda", **how | {"batch": 1})[2]()  # cuBLAS allocates its workspaces
     workspace = torch.cuda.memory_allocated()
     net, optimizer, step = training(device="cuda", **{"foreach": False, **how})
@@ -204,7 +204,7 @@ def measured_peak(**how: Any) -> int:
 @pytest.mark.usefixtures("card")
 @pytest.mark.parametrize("way", WAYS)
 def test_measured_step_memory_matches_the_prediction(way):
-    """`foreach=False`, because the prediction counts an optimizer of the CPU."""
+    """Measure with `foreach=False`, which the prediction on the CPU uses."""
     predicted = training_memory(partial(training, **WAYS[way])).peak
     assert predicted * 0.999 <= measured_peak(**WAYS[way]) <= predicted * (1 + TEMPORARY)
 

@@ -43,7 +43,7 @@ OPERATIONS = {
 
 
 def real_types(dtype):
-    """Return what `result_types` returns, from tensors on the card."""
+    """Return the result dtypes on the GPU, as `result_types` does with fake tensors."""
     types = {}
     for name, operation in OPERATIONS.items():
         h = torch.rand(4, 4, device="cuda").to(dtype)
@@ -78,7 +78,7 @@ def test_fake_result_dtypes_match_the_chapter(dtype):
 
 
 def train_step(device, dtype, scale=2.0**16):
-    """Return the dtypes of weights, scores and gradients, and whether the step was skipped."""
+    """Return the dtypes of weights, logits and gradients, and whether the step was skipped."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -122,7 +122,7 @@ def test_bfloat16_in_hardware_matches_the_gpu():
 
 @pytest.fixture
 def switches():
-    """Restore the switches of TF32 after the test."""
+    """Restore the TF32 settings after the test."""
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     yield
     torch.set_float32_matmul_precision(before[0])
@@ -137,12 +137,12 @@ def tf32_card(card):
 
 
 def error(function, x, y):
-    """Return the error of a float32 result against float64, as a share of the result."""
+    """Return the relative error of a float32 result against float64."""
     exact = function(x.double(), y.double())
     return ((function(x, y) - exact).norm() / exact.norm()).item()
 
 
-EXACT, ROUNDED = 1e-5, 1e-4  # float32 lies below the first, TF32 between the second and 1e-3
+EXACT, ROUNDED = 1e-5, 1e-4  # errors: float32 < EXACT, ROUNDED < TF32 < 1e-3
 
 
 def test_matmul_is_exact_and_conv2d_rounds_by_default(tf32_card, switches):
@@ -165,13 +165,13 @@ def test_tf32_keeps_ten_bits_of_mantissa(tf32_card, switches):
     torch.manual_seed(0)
     x = torch.rand(2048, 2048, device=tf32_card) + 1
     torch.set_float32_matmul_precision("high")
-    rounded = x @ torch.eye(2048, device=tf32_card)  # one factor is 1, the others are 0
+    rounded = x @ torch.eye(2048, device=tf32_card)  # each sum has one nonzero product
     assert torch.equal(rounded, to_tf32(rounded))
     assert 2**-12 < ((rounded - x) / x).abs().max() < 2**-10
 
 
 def test_to_tf32_reproduces_the_expected_error():
-    """On the CPU: products of rounded factors have the error that is expected of a card."""
+    """Round on the CPU: the error of the product is in the range expected of a GPU."""
     torch.manual_seed(0)
     a, b = torch.randn(2, 256, 256)
     assert error(torch.matmul, a, b) < EXACT

@@ -27,7 +27,7 @@ modern = pytest.mark.skipif(
 @modern
 @pytest.mark.usefixtures("card")
 def test_half_precision_and_channels_last_speed_up_convolutions():
-    times = gpu_settings.precision(batch=64)  # with 32 images an H200 waits for the launches
+    times = gpu_settings.precision(batch=64)  # with 32 images, launch time dominates on an H200
     assert times["TF32"] < times["float32"] / 1.2
     assert times["bfloat16"] < times["float32"] / 1.5
     assert times["bfloat16, channels_last"] < times["float32"] / 1.5
@@ -97,7 +97,7 @@ def test_fused_step_keeps_the_version_counter(card):
     weight.grad = torch.ones(3, device=card)
     torch.optim.SGD([weight], lr=0.1, fused=True).step()
     assert weight._version == 0
-    square.sum().backward()  # no error, with the new weights
+    square.sum().backward()  # raises no error, but uses the new weights
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for a machine without a GPU")

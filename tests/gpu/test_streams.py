@@ -52,7 +52,7 @@ def test_non_blocking_copy_from_the_gpu_can_be_read_too_early(card):
     ones, target = torch.ones(1 << 20, device=card), torch.zeros(1 << 20, pin_memory=True)
     busy()
     target.copy_(ones, non_blocking=True)
-    assert not recorded_event().query()  # the copy stands in the queue, and the call has returned
+    assert not recorded_event().query()  # the copy is still queued, but the call has returned
     assert not target.any()
     torch.cuda.synchronize()
     assert target.all()
@@ -90,18 +90,18 @@ def test_data_loader_pins_each_batch(card):
     assert all(batch.to(card, non_blocking=True).sum().item() == 4 for batch in batches)
 
 
-# ---------------------------------------------------------------- errors that arrive late
+# ---------------------------------------------------------------- asynchronous errors
 
 
 @pytest.mark.usefixtures("card")
 def test_index_error_on_the_gpu_is_raised_late():
     late = in_fresh_process(blamed_statement, "cuda", CUDA_LAUNCH_BLOCKING="0")
     blocking = in_fresh_process(blamed_statement, "cuda", CUDA_LAUNCH_BLOCKING="1")
-    assert late["statement"] in ("y + 1", "synchronize")  # the first that finds the error
+    assert late["statement"] in ("y + 1", "synchronize")  # the first to report the error
     assert blocking["statement"] == "x[index]"
     for answer in (late, blocking):
         assert "device-side assert triggered" in answer["message"]
-        assert answer["afterwards"] is not None  # the process cannot use the card any more
+        assert answer["afterwards"] is not None  # the process can no longer use the GPU
 
 
 def test_index_error_on_the_cpu_is_raised_at_once():
@@ -110,11 +110,11 @@ def test_index_error_on_the_cpu_is_raised_at_once():
     assert "index 7 is out of bounds" in answer["message"]
 
 
-# ---------------------------------------------------------------- which lines wait
+# ---------------------------------------------------------------- synchronizing lines
 
 
 def lines(device):
-    """Return lines of the chapter, and whether each makes Python wait for the card."""
+    """Return lines of the chapter, and whether each synchronizes with the GPU."""
     x = torch.randn(6, device=device)
     mask = torch.tensor([True, False] * 3, device=device)
     labels = torch.tensor([0, 2, 1], device=device)
@@ -153,7 +153,7 @@ def test_waits_counts_match_the_chapter_on_the_cpu(line):
 @pytest.mark.parametrize("line", LINES)
 def test_sync_debug_mode_reports_the_same_waits(line, card):
     run, waits = lines(card)[line]
-    run()  # the first call may load a library, which waits
+    run()  # the first call may load a library, which synchronizes
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:

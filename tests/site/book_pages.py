@@ -13,10 +13,10 @@ NAMES = [chapter["file"] for part in TOC["parts"] for chapter in part["chapters"
 LANGUAGES = {"en": "en", "zh": "zh-CN"}
 HAN = re.compile("[\u3400-\u9fff]")
 
-# Phones, and what makes their text wider or narrower than on the machine that runs the test.
+# Screen widths of phones, and styles that make text narrower or wider than this machine's fonts.
 PHONES = (320, 360, 375, 390, 414)
 LETTERS = {
     "as installed": "",
     "narrow": "* { font-family: 'Liberation Sans Narrow', 'Noto Sans CJK SC' !important }",
-    "spaced": "* { letter-spacing: .12em !important }",  # what WCAG 1.4.12 lets a reader set
+    "spaced": "* { letter-spacing: .12em !important }",  # text spacing of WCAG 1.4.12
 }

@@ -44,16 +44,16 @@ def toy_site(toy_root) -> Path:
 
 @pytest.fixture(scope="session")
 def toy_with_repository(toy_root, tmp_path_factory) -> Path:
-    """The toy as it is built once `repository.url` is set."""
+    """Return the site of the toy book, built with `repository.url`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BOOK_REPOSITORY_URL", "https://github.com/someone/notes")
-        patch.setenv("GITHUB_SHA", "0" * 40)  # the toy is no checkout
+        patch.setenv("GITHUB_SHA", "0" * 40)  # the toy book is not a Git checkout
         return build(toy_root, tmp_path_factory.mktemp("repository") / "site", quiet=True)
 
 
 @pytest.fixture(scope="session")
 def site() -> Path:
-    """The book itself, built from clean."""
+    """Return the site of the book, built from clean or selected by BOOK_SITE."""
     if built := os.environ.get("BOOK_SITE"):
         return Path(built).resolve()
     write_pages(Book(ROOT))
@@ -62,7 +62,7 @@ def site() -> Path:
 
 @pytest.fixture(scope="session")
 def pages(site) -> list[str]:
-    """Every page of both languages, such as `en/detach.html`."""
+    """Return the name of every page in both languages, such as `en/detach.html`."""
     found = sorted(f"{p.parent.name}/{p.name}" for p in site.glob("*/*.html"))
     assert {f"{lang}/{name}.html" for lang in LANGUAGES for name in NAMES} <= set(found)
     return found
@@ -89,7 +89,7 @@ def repository_url(toy_with_repository) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def with_fonts(chromium) -> Callable[..., Browser]:
-    """Launches Chromium as on a machine with `"narrow"` or with `"wide"` fonts; takes flags."""
+    """Return a function that launches Chromium with `"narrow"` or `"wide"` fonts and flags."""
     return lambda fonts, *flags: chromium(
         *flags, env=os.environ | {"FONTCONFIG_FILE": str(FONTS / f"{fonts}.conf")}
     )
@@ -97,7 +97,7 @@ def with_fonts(chromium) -> Callable[..., Browser]:
 
 @pytest.fixture(scope="module")
 def browser(with_fonts):
-    """With wide fonts, as on a bare Debian: what fits there fits elsewhere."""
+    """Launch Chromium with the wide fonts of a bare Debian; a layout that fits them fits others."""
     launched = with_fonts("wide")
     yield launched
     launched.close()
@@ -105,13 +105,13 @@ def browser(with_fonts):
 
 @pytest.fixture(scope="module")
 def contexts(browser):
-    """One context for each screen, shared by all tests."""
+    """Yield one context per screen, shared by all tests of a module."""
     result = {
         "desktop": browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-US"),
         "phone": browser.new_context(viewport={"width": 375, "height": 720}, locale="zh-CN"),
     }
     for context in result.values():
-        context.set_default_timeout(60_000)  # four tests may share two slow cores
+        context.set_default_timeout(60_000)  # four tests may run on two slow cores
     yield result
     for context in result.values():
         context.close()

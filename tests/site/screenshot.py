@@ -16,7 +16,7 @@ from bookbuild.source.checkout import Book
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = {"en": "screenshot.png", "zh": "screenshot.zh.png"}
-ICON = 180  # what phones ask for
+ICON = 180  # pixels; size of the touch icon
 CARD = """\
 <html lang="{code}"><style>
 * {{ margin: 0; box-sizing: border-box }}
@@ -34,7 +34,7 @@ i {{ color: #8ddc9b; margin-right: 24px; font-style: normal }}
 
 
 def pages(browser: Browser) -> None:
-    """The home page in both languages, light, as wide as a README shows it sharply."""
+    """Take a screenshot of the home page in both languages, in the light theme."""
     with server(ROOT / "_build/site", 0) as http:
         threading.Thread(target=http.serve_forever, daemon=True).start()
         page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
@@ -46,7 +46,7 @@ def pages(browser: Browser) -> None:
 
 
 def drawn(browser: Browser) -> None:
-    """The card of each language, and the icon."""
+    """Draw the link preview image of each language, and the touch icon."""
     logo = (ROOT / "book/_static/logo.svg").read_text("utf8")
     card = browser.new_page(viewport={"width": PICTURE[0], "height": PICTURE[1]})
     book = Book(ROOT)
@@ -64,7 +64,7 @@ def drawn(browser: Browser) -> None:
 
 
 def main() -> None:
-    """All of them, or only what needs no built site."""
+    """Draw the images, and take the screenshots unless `--drawn` is given."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         drawn(browser)

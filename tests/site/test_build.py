@@ -71,14 +71,14 @@ def book(toy, tmp_path):
 
 @pytest.fixture
 def built(toy_root, toy_site, tmp_path):
-    """The toy after its first build, to be changed; then it becomes what it was."""
+    """Yield the toy book after its first build; restore it after the test."""
     shutil.copytree(toy_root, tmp_path / "kept")
     yield toy_root
     shutil.rmtree(toy_root)
     shutil.copytree(tmp_path / "kept", toy_root)
 
 
-# ---------------------------------------------------------------- what stops it
+# ---------------------------------------------------------------- errors that stop the build
 
 
 def test_warning_stops_the_build_names_its_page_and_keeps_old_site(book):
@@ -94,7 +94,7 @@ def test_warning_stops_the_build_names_its_page_and_keeps_old_site(book):
         "```{chapters}",
         "```{cell} detach#no-such-cell\n```\n```{chapters}",
     )
-    for _ in range(2):  # a second build repeats what the first one said
+    for _ in range(2):  # a second build repeats the messages
         with pytest.raises(BuildFailed) as failure:
             build(book, quiet=True)
         message = str(failure.value)
@@ -104,7 +104,7 @@ def test_warning_stops_the_build_names_its_page_and_keeps_old_site(book):
         assert "book/en/index.md:5" in message and "no-such-cell" in message
         assert str(book) not in message
     assert (site / "index.html").read_text() == "the site of yesterday"
-    assert {p.name for p in (book / "_build").iterdir()} == {"site", "cache"}, "scraps were left"
+    assert {p.name for p in (book / "_build").iterdir()} == {"site", "cache"}, "files were left"
 
 
 def test_invalid_configuration_value_stops_the_build(book):
@@ -120,7 +120,7 @@ def test_a_part_without_a_chinese_name_stops_the_build(book):
         build(book, quiet=True)
 
 
-# ---------------------------------------------------------------- building again
+# ---------------------------------------------------------------- incremental builds
 
 
 def files(site) -> dict[str, bytes]:
@@ -133,7 +133,7 @@ def from_clean(book) -> dict[str, bytes]:
 
 
 def test_incremental_build_equals_a_clean_build(built, monkeypatch):
-    """English: a word less, a figure less; Chinese: a title that all pages show; English alone."""
+    """Remove prose and a figure, change a title that all pages show, then edit only the English."""
     book, folder = built, built / "book/en"
     drawn = json.loads((folder / "schedule.ipynb").read_text("utf8"))
     drawn["cells"] += [
@@ -152,8 +152,8 @@ def test_incremental_build_equals_a_clean_build(built, monkeypatch):
     edit(book / "book/zh/schedule.ipynb", "调度学习率", "安排学习率")
     again = files(build(book, quiet=True))
     assert "borrows" in again["en/detach.html"].decode()
-    assert "安排学习率" in again["zh/detach.html"].decode(), "its title stands in the navigation"
-    assert untouched.stat().st_mtime_ns == written, "nothing on it changed"
+    assert "安排学习率" in again["zh/detach.html"].decode(), "the navigation has the old title"
+    assert untouched.stat().st_mtime_ns == written, "an unchanged page was written"
     languages, language = [], building._language
     with monkeypatch.context() as patch:
         patch.setattr(building, "_language", lambda *a: languages.append(a[-1]) or language(*a))
@@ -229,26 +229,26 @@ def test_unknown_theme_script_raises(tmp_path):
 
 
 def test_private_apis_of_other_packages_still_exist(toy_root, toy_site):
-    """Where one fails, look at its function in `bookbuild.site.extensions.sphinx_internals`."""
+    """Check each API used in `bookbuild.site.extensions.sphinx_internals`: fix a failure there."""
     page = (toy_site / "en/detach.html").read_text("utf8")
     static = "theme/pydata_sphinx_theme/static"
     theme = Path(find_spec("pydata_sphinx_theme").origin).parent / static / THEME_SCRIPT
     assert len(MEASURES_ALL.findall(theme.read_text("utf8"))) == 1
     script = (toy_site / "en/_static" / SCRIPT).read_text("utf8")
     assert not MEASURES_ALL.search(script)
-    scrolled = 'if(!document.querySelector(".bd-docs-nav"))return'  # before it measures anything
+    scrolled = 'if(!document.querySelector(".bd-docs-nav"))return'  # returns before any measurement
     assert scrolled in script and "bd-docs-nav" not in page
     assert folded_cell().__name__ and '<details class="hide' in page
     with (toy_root / "_build/cache/en/doctrees/environment.pickle").open("rb") as file:
         env = pickle.load(file)
     targets = dict(link_targets(env, "detach"))
-    assert targets["value"] == "value", "links may lead to a cell"
+    assert targets["value"] == "value", "a cell is not a link target"
     assert targets["two-ways-to-cut-2"] == "Two ways to cut"
-    assert 'class="n"' not in page, "the formatter of the book is used"
-    assert 'class="why' in page, "a part of a page has the number of its cell"
+    assert 'class="n"' not in page, "the default formatter is used"
+    assert 'class="why' in page, "no part has the number of its cell"
 
 
-# ---------------------------------------------------------------- links to the outside
+# ---------------------------------------------------------------- external links
 
 
 def test_site_without_a_repository_has_no_outside_links(toy_site):
@@ -283,7 +283,7 @@ def test_repository_and_base_url_add_links_in_each_language(book, monkeypatch):
         assert f"{github}/edit/main/book/text/detach.md" in found
         assert f"{github}/edit/main/book/{lang}/index.md" in hrefs(site / lang / "index.html")
         result = hrefs(site / lang / "errors.html")
-        assert github in result and not [h for h in result if "/edit/" in h], "errors is generated"
+        assert github in result and not [h for h in result if "/edit/" in h], "errors: edit link"
         cell = setup_cell.source(github, sha)
         for notebook in (site / lang / "_sources", book / "_build/notebooks" / lang):
             cells = json.loads((notebook / "detach.ipynb").read_text("utf8"))["cells"]
@@ -298,12 +298,12 @@ def test_repository_and_base_url_add_links_in_each_language(book, monkeypatch):
     assert "FROM COLAB" in (site / "en/index.html").read_text("utf8")
 
 
-# ---------------------------------------------------------------- what is on a page
+# ---------------------------------------------------------------- content of a page
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_prose_cell_after_a_question_is_joined_with_its_output(toy, toy_site, lang):
-    """All of that cell, and nothing of the next; none for a question that no prose follows."""
+    """Join the whole cell and nothing after it; join nothing if no prose follows the question."""
     soup = BeautifulSoup((toy_site / lang / "detach.html").read_text("utf8"), "html.parser")
     words = toy.WORDS[lang]
     (why,) = soup.select(".why")
@@ -401,7 +401,7 @@ def test_both_languages_have_the_same_anchors(toy_site):
 
 
 def test_error_message_in_a_heading_keeps_straight_quotes(book):
-    """English prose has curly ones, and so has a heading that is no message."""
+    """Keep curly quotes in English prose and in headings that are not error messages."""
     for lang, title, section in (
         ("en", ("# Cut the graph", "# It's the graph"), "## Two ways to cut"),
         ("zh", ("# 用 detach", "# 就用 detach"), "## 两种切断方法"),
@@ -498,7 +498,7 @@ def test_types_of_mocked_packages_are_shortened(signature, expected):
     assert short(app, "module", "m", None, None, None, None) == (None, None)
 
 
-# ---------------------------------------------------------------- reading it
+# ---------------------------------------------------------------- server
 
 
 def test_server_uses_a_free_port_if_its_own_is_taken(toy_site):

@@ -39,7 +39,7 @@ PREDICT = """
 
 @pytest.fixture(scope="module")
 def book(toy, tmp_path_factory) -> Book:
-    """The toy with a question, built, with what its wheel is made from."""
+    """Return the built toy book with a question and the files from which its wheel is made."""
     root = toy.write(tmp_path_factory.mktemp("along") / "book")
     for lang in LANGUAGES:
         path = root / f"book/{lang}/detach.ipynb"
@@ -59,7 +59,7 @@ def built(book, tmp_path) -> Path:
     return Path(shutil.copytree(book.root / "_build/site", tmp_path / "site"))
 
 
-# ---------------------------------------------------------------- a page that stands still
+# ---------------------------------------------------------------- static pages
 
 
 @pytest.mark.parametrize("base", ["", "https://someone.example/notes"])
@@ -73,7 +73,7 @@ def test_still_page_contains_no_interactive_elements(book, built, base):
     assert key["class"] == ["key"] and key.h2.get_text() == "Answers"
     first, _, third = key.select(".solved")
     assert [p.get_text() for p in first("p")] == ["1. B ✓ Yes. Once two.", "A ✗ No. Two."]
-    # what answers a question is there too: assertions, output, explanation
+    # the key contains the whole answer: assertions, output, explanation
     texts = [part.get_text().strip() for part in third.find_all(True, recursive=False)]
     assert texts[0].startswith("3. B ✓ Yes.") and texts[-1].startswith("A ✗ No.")
     assert texts[1:3] == ["assert x.mean() == 2", "tensor([2.])"]
@@ -188,12 +188,12 @@ def test_missing_chromium_error_names_the_fix(book, built, monkeypatch, tmp_path
         pdf.make(Edition(book, built, "en", ""), tmp_path / "x.pdf")
 
 
-# ---------------------------------------------------------------- the zip
+# ---------------------------------------------------------------- zip
 
 
 @pytest.fixture(scope="module")
 def unzipped(book, tmp_path_factory) -> Path:
-    """The zip of a site whose chapter is one of the book, unpacked."""
+    """Return the unpacked zip of a site with a real chapter."""
     folder = tmp_path_factory.mktemp("zip")
     copy = Path(shutil.copytree(book.root / "_build/site", folder / "site"))
     shutil.copy(ROOT / "book/en/detach.ipynb", copy / "en/_sources")
@@ -260,7 +260,7 @@ def test_zip_notebook_runs_offline_with_its_wheel(unzipped, tmp_path):
 
 
 def test_wheel_metadata_matches_the_project(book, unzipped):
-    """It is written without a build backend; pip, which installed it above, reads it."""
+    """Check the metadata: no build backend writes it, and pip reads it."""
     (wheel,) = (unzipped / "wheels").iterdir()
     assert wheel.name == helpers_wheel.name(book)
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]
@@ -277,7 +277,7 @@ def test_wheel_metadata_matches_the_project(book, unzipped):
 
 
 def test_downloaded_notebook_runs_alone(unzipped, tmp_path):
-    """Its setup cell installs the wheel beside it; without one it names what is missing."""
+    """Install the wheel from the same folder, or report the file that is missing."""
     cells = json.loads((unzipped / "zh/_sources/detach.ipynb").read_text("utf8"))["cells"]
     setup = next("".join(c["source"]) for c in cells if c["id"] == "setup")
     assert "wheels/" in setup
@@ -300,14 +300,14 @@ def test_downloaded_notebook_runs_alone(unzipped, tmp_path):
     assert Path(beside.stdout.strip()).is_relative_to(tmp_path / "env")
 
 
-# ---------------------------------------------------------------- the links
+# ---------------------------------------------------------------- links
 
 
 def test_home_page_links_existing_editions_until_the_next_build(book, monkeypatch):
     from click.testing import CliRunner
 
     monkeypatch.chdir(book.root)
-    monkeypatch.setattr("bookbuild.pages.write", lambda book: [])  # the toy has pages of its own
+    monkeypatch.setattr("bookbuild.pages.write", lambda book: [])  # keep the toy book's pages
     home = book.root / "_build/site/zh/index.html"
     done = CliRunner().invoke(main, ["build", "--epub"])
     assert done.exit_code == 0 and f"{edition.NAME}.zh.epub: 0." in done.stdout
@@ -325,7 +325,7 @@ def test_offer_without_a_site_raises(tmp_path):
         offer(Book(tmp_path), ["zip"])
 
 
-# ---------------------------------------------------------------- a page on paper
+# ---------------------------------------------------------------- printing
 
 
 @pytest.mark.parametrize(("name", "most"), [("detach", 10), ("backward", 20)])
@@ -335,7 +335,7 @@ def test_a_chapter_prints_on_few_pages_without_navigation(browser, url, lang, na
     page.goto(f"{url}/{lang}/{name}.html")
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    moves = "nav, .prev-next-area, .controls, button:not([data-point])"  # points are drawn
+    moves = "nav, .prev-next-area, .controls, button:not([data-point])"  # points are in drawings
     assert [e for e in page.locator(moves).all() if e.is_visible()] == []
     size = "e => parseFloat(getComputedStyle(e).fontSize)"
     prose, code = ("article section > p", ".cell_input pre")

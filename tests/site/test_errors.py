@@ -16,7 +16,7 @@ ENTRIES = json.loads((ROOT / "src/helpers/messages.json").read_text("utf8"))["me
 SHAPES = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x4 and 10x5)"
 EMPTY = "The size of tensor a (0) must match the size of tensor b (4) at non-singleton dimension 1"
 GROUND = "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn"
-# what stands on top after each text: ids, and what is said about them
+# Return for each text the ids of the results and the text of `#error-count`.
 PASTE = """async texts => {
   const field = document.getElementById("error-search");
   const found = [];
@@ -32,7 +32,7 @@ PASTE = """async texts => {
 
 
 def filled(entry):
-    """An entry's wording with something in its variable parts."""
+    """Return an entry's wording with 7 for each variable."""
     return re.sub(r"\{\w+\}", "7", entry["wordings"][0])
 
 

@@ -18,7 +18,7 @@ from bs4 import BeautifulSoup
 
 from bookbuild.source.checkout import Book
 
-# What the interface says, and not what the chapters say.
+# Texts of the interface, without those of the chapters.
 LABELS = """() => {
   const texts = [];
   const note = (element, text) => {
@@ -38,10 +38,9 @@ NAMES_OF_THINGS = re.compile(
 )
 
 
-# Show axe all code, also what is out of sight, and leave out what it has seen on this or another
-# page: a part of the same place whose elements have the same tags, attributes, classes and roles,
-# refer to what exists, and are empty or not as those seen; a token of the same class there.
-# The page is new if an element that is left, a number of landmarks or a step between headings is.
+# Make all code visible to axe, and remove parts and code tokens that equal one seen before, on any
+# page: same position, tags, attributes, classes and roles, references that resolve or not, empty or
+# not. A page is new if a remaining element, a count of landmarks or a step of headings is new.
 THIN = """(before) => {
   const seen = new Set(before), names = new Map(), places = new Map();
   const hash = (text) => {
@@ -91,8 +90,8 @@ THIN = """(before) => {
   const isNew = [...page].filter(first).length > 0;
   return [[...seen], isNew];
 }"""
-# Contrast takes most of axe's time and follows from an element's style: leave out the text of
-# elements whose tags, classes and own style were seen, from the root down, on this or another page.
+# Contrast depends only on an element's style: remove the text of elements whose tags, classes and
+# own style, from the root down, were seen on this or another page.
 FAINT = """(before) => {
   const seen = new Set(before);
   const place = (e) => !e ? "" : place(e.parentElement) + ">" + e.localName +
@@ -118,7 +117,7 @@ AXE = Axe()
 
 @dataclass
 class Visit:
-    """What happened when a page was opened, once for each page."""
+    """Facts about one visit to a page."""
 
     requests: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -134,7 +133,7 @@ class Visit:
 
 @dataclass
 class Looked:
-    """What many pages share: the gzipped bytes of a file, and what axe has looked at."""
+    """Cache of all pages: gzipped sizes of files, parts and texts that axe has checked."""
 
     sizes: dict[str, int] = field(default_factory=dict)
     parts: list[str] = field(default_factory=list)
@@ -143,9 +142,9 @@ class Looked:
 
 @pytest.fixture(scope="module")
 def unpainted(with_fonts):
-    """Lays pages out and runs their scripts, but draws no frame: that takes half the time.
+    """Yield a context that lays pages out and runs scripts, but draws no frames, to save time.
 
-    What waits for a frame never comes: no `requestAnimationFrame`, no change of a media query.
+    Without frames, `requestAnimationFrame` callbacks and media query events never run.
     """
     launched = with_fonts("wide", "--enable-begin-frame-control")
     yield launched.new_context(viewport={"width": 1280, "height": 800}, locale="en-US")
@@ -159,7 +158,7 @@ def looked_at() -> Looked:
 
 @pytest.fixture(scope="module", params=LANGUAGES)
 def visits(request, unpainted, url, pages, looked_at) -> dict[str, Visit]:
-    """Open every page of a language once, and note all that the tests ask about it."""
+    """Open every page of a language once, and collect the facts that the tests check."""
     return {
         name: visit(unpainted, f"{url}/{name}", looked_at)
         for name in pages
@@ -167,13 +166,13 @@ def visits(request, unpainted, url, pages, looked_at) -> dict[str, Visit]:
     }
 
 
-# What was printed and does not fit.
+# Outputs that are wider than their box.
 CUT = """() => [...document.querySelectorAll(".cell_output pre")]
   .filter(e => e.offsetParent && e.scrollWidth > e.clientWidth + 1)
   .map(e => e.textContent.slice(0, 60))"""
 
-# Code that takes more or less room than was kept for it while it was out of sight; on a phone the
-# lines of the cheat sheet wrap.
+# Code blocks whose height differs from the one reserved while they were off screen, without the
+# cheat sheet, whose lines wrap on a phone.
 JUMPS = """() => [...document.querySelectorAll(".cell_input .highlight")]
   .filter(e => !e.closest("#cheat-sheet"))
   .filter(e => getComputedStyle(e).contentVisibility === "auto")
@@ -181,7 +180,7 @@ JUMPS = """() => [...document.querySelectorAll(".cell_input .highlight")]
   .filter(([kept, taken]) => Math.abs(kept - taken) > 1)"""
 
 
-# What is wrong with the figures of a page on a phone; `others` are labels in the other language.
+# Errors in the figures of a page on a phone; `others` are labels in the other language.
 FIGURES = """(others) => [
   ...[...document.querySelectorAll(".book-figure")]
     .filter((figure) => figure.role !== "img" || figure.ariaLabel.length <= 30)
@@ -198,7 +197,7 @@ FIGURES = """(others) => [
       return wrong.map((fault) => fault + ": " + text.textContent);
     })]"""
 
-# What the reader needs; the number of questions, explorers and exercises.
+# The requirements of the chapter; the number of questions, explorers and exercises.
 TASKS = """() => {
   const moves = (cell) => [...cell.querySelectorAll("*")].some(e => /-explorer$/.test(e.localName));
   const cells = [...document.querySelectorAll(".cell")];
@@ -209,7 +208,7 @@ TASKS = """() => {
 
 
 def visit(context, address: str, looked_at: Looked) -> Visit:
-    """Open a page, and close it when all that the tests ask is noted."""
+    """Open a page, collect the facts that the tests check, and close it."""
     found, answers, errors, under_way = Visit(), [], [], set()
     opened = context.new_page()
     opened.on("request", lambda r: (found.requests.append(r.url), under_way.add(r)))
@@ -223,11 +222,11 @@ def visit(context, address: str, looked_at: Looked) -> Visit:
     found.labels = opened.evaluate(LABELS)
     found.need, *found.tasks = opened.evaluate(TASKS)
     found.wide, found.figures = widths(opened, foreign_labels(address))
-    for _ in range(50):  # of some requests the browser never says that they ended
+    for _ in range(50):  # the browser does not report the end of some requests
         if not under_way:
             break
         opened.wait_for_timeout(100)
-    found.errors = errors.copy()  # later ones come from what axe is spared
+    found.errors = errors.copy()  # ignore errors caused by the removals for axe
     found.violations = violations(opened, looked_at)
     for answer in (a for a in answers if a.status == 200):
         if answer.url not in looked_at.sizes:
@@ -238,7 +237,7 @@ def visit(context, address: str, looked_at: Looked) -> Visit:
 
 
 def foreign_labels(address: str) -> list[str]:
-    """Labels in the other language of the figures of a page's notebook."""
+    """Return the labels in the other language of a page's figures."""
     lang, name = address.removesuffix(".html").split("/")[-2:]
     notebook = ROOT / "book" / lang / f"{name}.ipynb"
     if not notebook.exists():
@@ -252,8 +251,8 @@ def foreign_labels(address: str) -> list[str]:
 
 
 def widths(opened, others: list[str]) -> tuple[dict[str, object], list[str]]:
-    """Where the unfolded page is wider than the screen, and outputs that are cut off; what is wrong
-    with the figures on a phone."""
+    """Return widths at which the unfolded page overflows or cuts off outputs, and errors in the
+    figures on a phone."""
     found, figures, desktop = {}, [], opened.viewport_size
     opened.evaluate("document.querySelectorAll('article details').forEach(e => e.open = true)")
     if cut := opened.evaluate(CUT):
@@ -263,7 +262,7 @@ def widths(opened, others: list[str]) -> tuple[dict[str, object], list[str]]:
     style = opened.evaluate_handle("document.head.appendChild(document.createElement('style'))")
     for letters, css in LETTERS.items():
         style.evaluate("(style, css) => { style.textContent = css }", css)
-        for phone in (320, 414, 375) if not css else (320,):  # no style changes in between
+        for phone in (320, 414, 375) if not css else (320,):  # no breakpoint lies between
             opened.set_viewport_size({"width": phone, "height": 720})
             width = opened.evaluate("document.documentElement.scrollWidth")
             if width > phone:
@@ -280,12 +279,12 @@ def widths(opened, others: list[str]) -> tuple[dict[str, object], list[str]]:
 
 
 def violations(opened, looked_at: Looked) -> dict[str, list[str]]:
-    """What axe finds on the page where that is new; contrast in both themes, because nothing else
-    can differ."""
+    """Return the violations in parts that are new to axe, by rule; check only contrast in both
+    themes, because the theme changes nothing else."""
     looked_at.parts, is_new = opened.evaluate(THIN, looked_at.parts)
     found = {}
     if is_new:
-        # without frames nothing comes into sight, and what scrolls is not told from what does not
+        # without frames no ResizeObserver runs, so scrollable code is not focusable yet
         out = dict.fromkeys(("color-contrast", "scrollable-region-focusable"), {"enabled": False})
         found = axe(opened, {"rules": out})
     looked_at.texts, is_new = opened.evaluate(FAINT, looked_at.texts)
@@ -298,7 +297,7 @@ def violations(opened, looked_at: Looked) -> dict[str, list[str]]:
 
 
 def axe(opened, options: dict) -> dict[str, list[str]]:
-    """The rules that are violated, and elements that do."""
+    """Return up to three violating elements for each violated rule."""
     if not opened.evaluate("'axe' in window"):
         opened.evaluate(AXE.axe_script)
     run = "o => axe.run(o).then(r => r.violations)"
@@ -341,7 +340,7 @@ def test_interface_labels_use_the_language_of_the_page(visits):
 
 
 class Page(HTMLParser):
-    """The anchors of a page, and what it links to or loads."""
+    """Anchors of a page, and the addresses that it links to or loads."""
 
     def __init__(self, path: Path):
         super().__init__()

@@ -89,8 +89,8 @@ PAGE_SCRIPT = Path(__file__).parents[2] / "book" / "_static" / "predict.js"
 
 
 def test_completed_explorer_state_is_kept_until_reset(browser):
-    """By the id of its cell, for both languages of the page."""
-    page = browser.new_context(locale="en-US").new_page()  # whose clock stands still
+    """Store the state by cell id, for both languages of the page."""
+    page = browser.new_context(locale="en-US").new_page()  # its clock is paused below
 
     def serve(route):
         lang = "zh" if "/zh/" in route.request.url else "en"
@@ -110,7 +110,7 @@ def test_completed_explorer_state_is_kept_until_reset(browser):
     page.clock.pause_at("2026-01-01T01:00:00")
     task = page.locator("copy-explorer .task")
     for row in page.locator("copy-explorer .ways button").all():
-        row.click()  # all five one after the other: passing through is not an answer
+        row.click()  # clicking through all five is not an answer
     page.locator("copy-explorer .ways button").first.click()
     page.clock.run_for(3000)
     assert task.inner_text().startswith("Task: ")
@@ -128,7 +128,7 @@ def test_completed_explorer_state_is_kept_until_reset(browser):
 
 
 def shown(page, *explorers, dark=False, width=375) -> None:
-    """Put explorers on a bare page, as wide as a phone."""
+    """Show explorers on an otherwise empty page, as wide as a phone."""
     page.set_viewport_size({"width": width, "height": 667})
     page.set_content(
         f'<!doctype html><html lang="en"><title>explorers</title><style>:root {{ color-scheme: '
@@ -152,7 +152,7 @@ def test_two_explorers_on_one_page_keep_their_languages(page, make):
         assert element.locator(".task").inner_text().startswith(task)
         assert element.locator("[aria-live]").inner_text().strip()
         words = element.evaluate("e => [e.words.because, e.words.fits, e.words.whole]")
-        assert any(words) and all(not w or w[-1] in ".。" for w in words), "the reason, once done"
+        assert any(words) and all(not w or w[-1] in ".。" for w in words), "no full stop"
         texts.append(element.evaluate("e => e.shadowRoot.querySelector('section').textContent"))
     assert HAN.search(texts[1]) and not HAN.search(texts[0])
 
@@ -162,7 +162,7 @@ def test_axe_reports_no_violations_and_no_overflow(page, make):
     for dark in (False, True):
         shown(page, make(lang="en"), make(lang="zh"), dark=dark, width=320)
         page.evaluate(AXE.axe_script)
-        rules = {"runOnly": ["color-contrast"]} if dark else {}  # nothing else can differ
+        rules = {"runOnly": ["color-contrast"]} if dark else {}  # the theme changes only contrast
         options = {"resultTypes": ["violations"], "preload": False} | rules
         found = page.evaluate("o => axe.run(document, o).then((r) => r.violations)", options)
         assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in found] == []
@@ -180,7 +180,7 @@ SMALL = """e => {
   }
   return found;
 }"""
-# What has bars that are thinner is also moved by arrows, and the threshold by a slider.
+# Explorers with bars thinner than 24 pixels, which arrow keys or a slider also move.
 THIN = {"halves-explorer", "loader-explorer", "smooth-explorer", "threshold-explorer"}
 TIGHT = """e => [...e.shadowRoot.querySelectorAll("button, select, input, [role=button]")]
   .filter(c => !c.closest(".said")).map(c => [c, (c.closest("label") ?? c).getBoundingClientRect()])

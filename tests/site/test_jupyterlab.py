@@ -18,12 +18,12 @@ from bookbuild.source.checkout import Book
 from bookbuild.source.texts import load
 
 SETTINGS = ("--ServerApp.token=", "--ServerApp.password=", "--ServerApp.port=0", "--no-browser")
-CHAPTER = "views_and_copies"  # it has each kind of element
+CHAPTER = "views_and_copies"  # contains each kind of element
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """JupyterLab on a copy of one chapter that its reader trusts; its address."""
+    """Start JupyterLab on a copy of one trusted chapter; yield its address."""
     folder = tmp_path_factory.mktemp("lab")
     shutil.copy(ROOT / f"book/en/{CHAPTER}.ipynb", folder)
     home = {
@@ -58,19 +58,19 @@ def lab(tmp_path_factory):
 
 
 def answers(address):
-    """Wait until the server answers: it tells its address before it listens."""
+    """Wait until the server accepts requests: it prints its address before that."""
     for _ in range(240):
         try:
             urllib.request.urlopen(address, timeout=30).close()
             return
         except urllib.error.URLError:
             time.sleep(0.25)
-    raise AssertionError(f"nobody answers at {address}")
+    raise AssertionError(f"no response from {address}")
 
 
 @pytest.fixture(scope="module")
 def notebook(lab, browser):
-    """The chapter, open in JupyterLab, every cell of it in the document."""
+    """Open the chapter in JupyterLab, and wait until its cells are in the document."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(f"{lab}/lab/tree/{CHAPTER}.ipynb?reset")
     page.locator(".jp-Notebook .jp-Cell").first.wait_for(timeout=180_000)
@@ -82,7 +82,7 @@ def notebook(lab, browser):
 
 
 def scrolled_to(page, locator):
-    """JupyterLab draws the cells that are near: scroll until `locator` is there, and drawn."""
+    """Scroll until `locator` is rendered, because JupyterLab renders only cells near the view."""
     scroller = page.locator(".jp-NotebookPanel .jp-WindowedPanel-outer").first
     for _ in range(200):
         if locator.count():

@@ -12,7 +12,7 @@ from helpers.review.review import RULES
 
 
 def shown(page) -> list[str]:
-    """The ids of the entries that a reader sees."""
+    """Return the ids of the visible entries."""
     return page.locator(".filtered li[id]").evaluate_all(
         "all => all.filter(e => e.offsetParent).map(e => e.id)"
     )

@@ -40,11 +40,11 @@ def free_port() -> int:
 
 
 class Live:
-    """A running `book live`."""
+    """Run `book live` in a new process."""
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "log"
-        for config in ("jupyter", "jupyter_server", "book"):  # none of them may open the server
+        for config in ("jupyter", "jupyter_server", "book"):  # the server must ignore them
             (folder / f"{config}_config.py").write_text("c.ServerApp.allow_origin = '*'\n")
         environment = os.environ | {"JUPYTER_CONFIG_DIR": str(folder), "BOOK_CUDA": "0"}
         with self.log.open("w") as log:
@@ -63,7 +63,7 @@ class Live:
         self.url, self.token = found.groups()
 
     def ask(self, path: str, token: str | None = None, **headers: str) -> tuple[int, str]:
-        """Status and text of an answer; with the right token unless another is given."""
+        """Return status and text of a response; `token` defaults to the correct one."""
         token = self.token if token is None else token
         headers = {"Authorization": f"token {token}", **headers} if token else headers
         request = urllib.request.Request(self.url + path, headers=headers)
@@ -88,7 +88,7 @@ def live(site, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def reader(live, browser):
-    """A context that has opened the address with the token."""
+    """Yield a context that has opened the address with the token."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, locale="en-US")
     page = context.new_page()
     page.goto(f"{live.url}/book/index.html?token={live.token}")
@@ -113,7 +113,7 @@ def opened(tab, live, name: str):
 
 
 def press(tab, word: str, cell: str = "") -> None:
-    """Press a button of a cell, or of the bar, and wait until nothing runs."""
+    """Press a button of a cell or of the toolbar, and wait until no cell is running."""
     lang = tab.url.split("/")[-2]
     box = tab.locator(f"#{cell}" if cell else ".live-bar")
     box.get_by_role("button", name=words(lang, "live")[word], exact=True).first.click()
@@ -144,7 +144,7 @@ def test_whole_chapter_run_matches_the_stored_outputs(tab, live, name):
     outputs = "() => [...document.querySelectorAll('.cell_output%s:not(:empty)')].map((output) => "
     outputs += "[output.closest('.cell').id, output.querySelectorAll('figure, img').length, "
     outputs += "...[...output.querySelectorAll('.highlight pre')].map((pre) => pre.textContent"
-    outputs += ".replace(/#.*/g, '#'))])"  # tracebacks quote comments: stored ones the English
+    outputs += ".replace(/#.*/g, '#'))])"  # stored tracebacks have English comments
     stored = tab.evaluate(outputs % ":not(.live-output)")
     press(tab, "run_all")
     states = tab.evaluate(
@@ -152,7 +152,7 @@ def test_whole_chapter_run_matches_the_stored_outputs(tab, live, name):
         ".map((told) => [told.closest('.cell').id, told.dataset.state])"
     )
     assert len(states) > 10 and [s for s in states if s[1] != "done"] == []
-    if len(CHAPTERS) == 2:  # others print times, which only the server's comparison leaves out
+    if len(CHAPTERS) == 2:  # others print times, which this comparison does not ignore
         assert tab.evaluate(outputs % ".live-output") == stored
     lang = name.partition("/")[0]
     assert tab.locator(f".live-output figure:not([lang={lang}])").count() == 0
@@ -303,7 +303,7 @@ def test_edited_code_is_reviewed_below_the_cell(tab, live, lang):
     opened(tab, live, f"{lang}/detach")
     kernels = {kernel["id"] for kernel in live.kernels()}
     write(tab, "detach-numpy", LEAK)
-    tab.locator("h1").click()  # the field loses the focus, and nothing runs
+    tab.locator("h1").click()  # the field loses the focus; no cell runs
     findings(tab, "detach-numpy").wait_for()
     row = review_words()["backward-total-nodes"]
     text = findings(tab, "detach-numpy").inner_text()
@@ -401,7 +401,7 @@ def test_phone_buttons_are_large_and_nothing_overflows(live, reader, browser):
     context.close()
 
 
-# ---------------------------------------------------------------- who reaches a kernel
+# ---------------------------------------------------------------- access to the kernels
 
 
 @pytest.mark.parametrize("token", ["", "0" * 48])
@@ -452,7 +452,7 @@ def test_another_origin_cannot_run_code(live, reader, url):
     press(own, "run", "detach-imports")
     before = {kernel["id"] for kernel in live.kernels()}
     other = reader.new_page()
-    other.goto(f"{url}/en/index.html")  # another port: another origin, but the cookies go along
+    other.goto(f"{url}/en/index.html")  # another port is another origin, but cookies are sent
     attempts = """async ([to, id]) => {
       const socket = (address) => new Promise((done) => {
         const opened = new WebSocket(address);
@@ -479,7 +479,7 @@ def test_another_origin_cannot_run_code(live, reader, url):
     }"""
     answers = other.evaluate(attempts, [live.url, next(iter(before))])
     assert answers[:3] == ["refused"] * 3 and answers[4] == "refused"
-    assert answers[3] in ("refused", "opaque")  # sent, and answered with 403
+    assert answers[3] in ("refused", "opaque")  # the request was sent; the response is 403
     assert {kernel["id"] for kernel in live.kernels()} == before
     other.close()
     own.close()

@@ -51,7 +51,7 @@ def test_language_switch_keeps_page_and_section(page, url, start, goal):
     page.click("a.language-switch")
     page.wait_for_url(f"{url}/{goal}/detach.html#{chosen}")
     assert page.locator("html").get_attribute("lang") == LANGUAGES[goal]
-    # without an anchor: where one is reading
+    # Without an anchor, the switch keeps the section in view.
     page.goto(f"{url}/{start}/detach.html")
     page.evaluate(
         "id => document.getElementById(id).scrollIntoView({behavior: 'instant'})", sections[5]
@@ -90,10 +90,10 @@ def test_the_root_works_without_scripts(browser, url):
     context.close()
 
 
-# ---------------------------------------------------------------- on the page
+# ---------------------------------------------------------------- explorers, code, themes and menus
 
 
-# Without the rest of the chapter, which would be laid out anew at each step.
+# Remove the rest of the chapter: otherwise each step lays it out again.
 ALONE = """tag => {
   for (const part of document.querySelectorAll("article section > :not(section)"))
     if (!part.querySelector(tag)) part.remove();
@@ -115,7 +115,7 @@ def test_explorers_respond_to_mouse_and_keyboard(page, url, site, pages, lang, h
                 element = page.locator(f"main {tag}").nth(number)
                 assert operate(page, element, how), f"{name}: {tag} ignores the {how}"
                 text = element.locator("[aria-live]").first.inner_text()
-                assert bool(HAN.search(text)) == (lang == "zh"), f"{name}: {tag} says {text!r}"
+                assert bool(HAN.search(text)) == (lang == "zh"), f"{name}: {tag} shows {text!r}"
     assert seen, "the book has no explorer"
 
 
@@ -129,7 +129,7 @@ KEYS = {
 
 
 def operate(page, element, how: str) -> bool:
-    """Use the controls of an explorer until it says something else."""
+    """Use the controls of an explorer until its text changes; return whether it did."""
     says = "e => e.shadowRoot.querySelector('section').textContent"
     before = element.evaluate(says)
     for control in element.locator("button, input, select").all():
@@ -145,7 +145,7 @@ def operate(page, element, how: str) -> bool:
 
 
 def actions(page, control, how: str) -> list:
-    """What a reader can do with a control."""
+    """Return functions that operate a control by mouse or keyboard."""
     kind = control.evaluate("e => e.localName === 'input' ? e.type : e.type || e.localName")
     if how == "keyboard":
         return [lambda key=key: control.press(key) for key in KEYS.get(kind, ["Enter"])]
@@ -162,7 +162,7 @@ def actions(page, control, how: str) -> list:
 
 
 def test_only_scrollable_code_is_focusable_by_tab(phone, url):
-    """Code is measured once it comes into sight."""
+    """Scroll to each block: the page measures code only in view."""
     phone.goto(f"{url}/en/performance.html")
     scrolls = "e => e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight"
     both = {True: 0, False: 0}
@@ -252,7 +252,7 @@ def test_sidebar_shows_the_current_page_and_keeps_its_position(page, url):
 
 # ---------------------------------------------------------------- the cheat sheet
 
-# Of each group in sight: its title and what its code says.
+# The title and the code of each visible group.
 GROUPS = """cells => cells.filter(e => e.offsetParent).map(e =>
   [e.previousElementSibling.textContent, e.querySelector("pre").textContent.trimEnd()])"""
 
@@ -268,9 +268,9 @@ def test_cheat_sheet_is_filtered_while_typing(page, url, lang):
     (title, code), *more = cells.evaluate_all(GROUPS)
     assert not more and (title, code) != everything[0]
     assert code.startswith("picked = scores.gather(1, y[:, None])")
-    assert all(line.startswith("# ✗") for line in code.splitlines()[1:])  # other lines are gone
+    assert all(line.startswith("# ✗") for line in code.splitlines()[1:])  # other lines are hidden
     assert page.locator("#cheat-sheet section:visible").count() == 1
-    field.fill("class net(nn")  # a statement stays whole
+    field.fill("class net(nn")  # a matching statement is shown whole
     ((_, code),) = cells.evaluate_all(GROUPS)
     assert code.startswith("class Net(nn.Module):") and code.endswith("* self.scale")
     field.fill("NAN lOss")  # words of titles and lines, in any order and case

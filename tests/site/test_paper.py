@@ -12,7 +12,7 @@ from bookbuild.source.words import words
 
 PRINT = "dispatchEvent(new Event('beforeprint'))"
 AFTER = "dispatchEvent(new Event('afterprint'))"
-# Of the rules for all sheets, what each margin box has.
+# The declarations of each margin box in the rules for all sheets.
 BOXES = """() => {
   const found = {};
   const read = (rules) => {
@@ -47,7 +47,7 @@ def test_page_from_disk_does_not_print_its_path(page, site):
 
 
 def drawn(pdf: bytes) -> list[int]:
-    """How many pieces of text each sheet of a PDF draws."""
+    """Return the number of text objects on each sheet of a PDF."""
     streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.S)
     unpacked = []
     for stream in streams:
@@ -59,7 +59,7 @@ def drawn(pdf: bytes) -> list[int]:
 
 
 def test_printed_margins_are_not_empty(page, url):
-    """The same chapter without the three boxes draws less on each of its sheets."""
+    """Compare the text objects of each sheet with and without the three boxes."""
     page.goto(f"{url}/en/detach.html")
     sheets = drawn(page.pdf(prefer_css_page_size=True))
     page.add_style_tag(
@@ -100,7 +100,7 @@ def test_hints_and_solutions_are_printed_after_the_answer_key(page, url, lang):
     page.evaluate(AFTER)
     page.emulate_media(media="screen")
     opened = page.locator("section:has(> .tag_exercise) > details[open]")
-    assert opened.count() == 1  # as it was left
+    assert opened.count() == 1  # open, as before printing
     opened.locator("summary").click()
     page.evaluate("document.querySelectorAll('[data-x]').forEach(e => e.remove())")
     assert page.locator("article").inner_html() == before

@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from book_pages import LANGUAGES, LETTERS, PHONES
 
-# What of the header is not on the screen, or lies under something else.
+# Controls of the header that are off screen, too small or covered.
 HIDDEN = """() => {
   const hidden = (e) => {
     const box = e.getBoundingClientRect();
@@ -26,7 +26,7 @@ CONTROLS = ".primary-toggle, .language-switch, .theme-switch-button, .search-but
 @pytest.mark.parametrize("where", ["url", "repository_url"])
 @pytest.mark.parametrize("fonts", ["narrow", "wide"])
 def test_header_fits_phones_for_all_fonts_and_repositories(request, with_fonts, fonts, where):
-    """All of it can be seen and pressed, and what its menu holds."""
+    """Check that no control or menu item is off screen, covered or too small."""
     address, launched, wrong = request.getfixturevalue(where), with_fonts(fonts), {}
     opened = launched.new_page(viewport={"width": PHONES[0], "height": 720})
     for lang in LANGUAGES:
@@ -55,7 +55,7 @@ TOUCHED = {
 
 
 def test_touch_targets_meet_wcag_2_5_8(with_fonts, url):
-    """WCAG 2.5.8, on a page of each kind; axe leaves it out if it is not asked."""
+    """Run the axe rule `target-size`, which is off by default, on a page of each kind."""
     launched, wrong = with_fonts("wide", "--enable-begin-frame-control"), {}
     screen = {"viewport": {"width": 412, "height": 823}, "has_touch": True, "is_mobile": True}
     opened = launched.new_context(**screen).new_page()
@@ -71,7 +71,7 @@ def test_touch_targets_meet_wcag_2_5_8(with_fonts, url):
 
 
 def test_narrow_and_wide_fonts_have_different_widths(with_fonts):
-    """Else the tests above would prove less than they say."""
+    """Check that the two sets of fonts differ: the tests above depend on it."""
     lengths = []
     for fonts in ("narrow", "wide"):
         launched = with_fonts(fonts)
@@ -84,7 +84,7 @@ def test_narrow_and_wide_fonts_have_different_widths(with_fonts):
     assert lengths[1] >= 1.05 * lengths[0]
 
 
-# Each row of a wrapped block that takes several lines: where the first and the others begin.
+# The left edges of each wrapped row: of its first line and of the others.
 ROWS = """pre => [...pre.querySelectorAll(".line")].map(row => {
   const range = document.createRange();
   range.selectNodeContents(row);
@@ -112,7 +112,7 @@ def test_code_wraps_on_demand_and_the_choice_is_stored(browser, url, lang):
     button.tap()
     assert button.get_attribute("aria-pressed") == "true"
     assert not block.evaluate(wide) and block.evaluate("pre => pre.offsetHeight") > plain
-    assert block.text_content() == text  # what is copied stays the same
+    assert block.text_content() == text  # the copied text does not change
     for indent, first, *others in block.evaluate(ROWS):
         assert indent == 0 and all(left > first + 8 for left in others)  # a hanging indent
     assert block.evaluate(ROWS)

@@ -15,7 +15,7 @@ BOOK = Book(ROOT)
 ASKED = {name: [cell for cell in load(BOOK, name).cells if cell.predict] for name in BOOK.chapters}
 CHAPTERS = [name for name, cells in ASKED.items() if cells]
 STORED = "name => JSON.parse(localStorage.getItem(`predict:${name}`))"
-# The cells of `ids` of which a part is hidden, or, if `all`, all parts that answer the question.
+# `HIDDEN`: the cells of `ids` with a hidden part; `WHOLLY`: those with all parts hidden.
 PARTS = """const parts = id => {
   const cell = document.getElementById(id), next = cell?.nextElementSibling;
   return [cell?.querySelector('.cell_output'), next?.matches('.why') ? next : null].filter(Boolean);
@@ -26,7 +26,7 @@ WHOLLY = f"""ids => {{ {PARTS} return ids.filter(
 }}"""
 LEAKS = """ids => ids.filter(id => document.getElementById(id).nextElementSibling?.matches(
   'p, ul, ol, blockquote, table, div.math, .pst-scrollable-table-container, .highlight-python'))"""
-# What is not asked about goes: each unfolding would lay out the whole chapter anew.
+# Remove all other content: otherwise each unfolding lays out the whole chapter again.
 ALONE = """ids => {
   const kept = [".predict", ".why", ...ids.map(id => "#" + CSS.escape(id))].join(", ");
   for (const part of document.querySelectorAll("article section > :not(section)"))
@@ -38,7 +38,7 @@ FLOWING = """() => [...document.querySelectorAll('.predict summary')]
 
 @pytest.fixture
 def fresh(browser):
-    """Opens a page in a browser that remembers nothing; takes what Playwright's contexts take."""
+    """Yield a function that opens a page in a new context; it takes the options of the context."""
     contexts = []
 
     def open_(address, **kind):
@@ -54,7 +54,7 @@ def fresh(browser):
         context.close()
 
 
-# Clicks on the first wrong and the first right choice of each question, in the order of `kinds`.
+# Click the first choice of each kind in `kinds`, in this order, for every question.
 ANSWER = """kinds => [...document.querySelectorAll(".predict")].map(card => kinds.map(kind => {
   const choice = card.querySelector(`details.${kind}`);
   choice.querySelector("summary").click();
@@ -65,7 +65,7 @@ ANSWER = """kinds => [...document.querySelectorAll(".predict")].map(card => kind
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_question_accepts_wrong_and_right_answers(fresh, url, lang):
-    """Wrong first in one chapter and right first in the next."""
+    """Choose wrong first in every other chapter, and right first in the rest."""
     page = fresh("about:blank", viewport={"width": 375, "height": 667})
     for number, name in enumerate(CHAPTERS):
         page.goto(f"{url}/{lang}/{name}.html")
@@ -76,7 +76,7 @@ def test_every_question_accepts_wrong_and_right_answers(fresh, url, lang):
             f"ids => {{ {PARTS} return ids.filter(id => parts(id).length) }}", ids
         )
         assert page.evaluate(WHOLLY, ids) == page.evaluate(HIDDEN, ids) == telling
-        assert page.evaluate(LEAKS, ids) == [], "what explains is hidden with the output"
+        assert page.evaluate(LEAKS, ids) == [], "an explanation is not hidden"
         page.evaluate(ALONE, ids)
         kinds = ["yes", "no"] if number % 2 else ["no", "yes"]
         assert page.evaluate(ANSWER, kinds) == [[True, True]] * len(ids)
@@ -108,8 +108,8 @@ def test_questions_can_be_answered_by_keyboard_and_touch(fresh, url, touch):
 
 
 def answered(page, name, ids, first):
-    """Wait until all questions of a chapter are answered, `first` (1: rightly), and nothing is
-    hidden; the browser tells of an unfolding a little later."""
+    """Wait until all questions of a chapter are answered as `first` (1: right) and nothing is
+    hidden; the browser reports an unfolding a little later."""
     page.wait_for_function(
         f"([name, n]) => Object.keys(({STORED})(name)?.picks ?? {{}}).length === n",
         arg=[name, len(ids)],
@@ -179,7 +179,7 @@ def test_anchor_link_reveals_only_its_target(fresh, url):
     page = fresh(f"{url}/en/backward.html#{ids[1]}")
     assert page.evaluate(HIDDEN, ids) == [id for id in telling if id != ids[1]]
     top = page.locator(f"[id='{ids[1]}']").evaluate("e => e.getBoundingClientRect().top")
-    assert 0 <= top < 200, "what is hidden above does not move the place out of sight"
+    assert 0 <= top < 200, "hidden parts moved the target out of view"
 
 
 def test_anchor_link_into_an_explanation_reveals_it(fresh, url):
@@ -194,7 +194,7 @@ def test_anchor_link_into_an_explanation_reveals_it(fresh, url):
 
 
 def test_section_link_from_another_page_reveals_its_answers(fresh, url):
-    """From another page or from the search, but not from the contents or the other language."""
+    """Reveal them from another page or the search, not from the contents or the other language."""
     ids = [cell.id for cell in ASKED["backward"]]
     page = fresh(f"{url}/en/backward.html")
     telling = page.evaluate(WHOLLY, ids)
@@ -216,11 +216,11 @@ def test_section_link_from_another_page_reveals_its_answers(fresh, url):
 
 
 def test_hidden_text_found_by_the_browser_is_revealed(fresh, url):
-    """As Ctrl+F does, which no test can press."""
+    """Dispatch the event of a match in Ctrl+F, which a test cannot press."""
     page = fresh(f"{url}/en/backward.html")
     ids = [cell.id for cell in ASKED["backward"]]
     shown = "e => getComputedStyle(e).display !== 'none' && e.hidden === 'until-found'"
-    assert page.locator(".why").first.evaluate(shown), "display: none would not be searched"
+    assert page.locator(".why").first.evaluate(shown), "the browser cannot search it"
     page.locator(".why").first.dispatch_event("beforematch")
     assert page.evaluate(HIDDEN, ids) != page.evaluate(f"ids => ({WHOLLY})(ids).concat('x')", ids)
     assert not page.locator(".why").first.evaluate("e => e.hidden")

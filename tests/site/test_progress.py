@@ -21,7 +21,7 @@ KEPT = "localStorage.getItem('explored:detach')?.includes(':1')"
 
 @pytest.fixture
 def fresh(browser):
-    """Opens pages in a browser that remembers nothing, with the requests and errors of each."""
+    """Yield a function that opens a page in a new context and records its requests and errors."""
     contexts = []
 
     def open_(address="about:blank", **kind):
@@ -39,7 +39,7 @@ def fresh(browser):
 
 
 def line(page, name: str) -> str:
-    """The line of a chapter in the list of the home page."""
+    """Return the line of a chapter in the home page's list."""
     return (
         page.locator(f"ul.chapters li:has(> p > a[href='{name}.html']) .tasks")
         .inner_text()
@@ -60,12 +60,12 @@ def learn(page, address: str, lang: str) -> None:
     page.wait_for_function("localStorage.getItem('predict:detach')?.includes('picks')")
     explorer = page.locator("copy-explorer")
     explorer.locator("button", has_text=".data").click()
-    page.wait_for_function(KEPT)  # it is kept once it was left done for a second
+    page.wait_for_function(KEPT)  # stored after one second in the solved state
     page.evaluate("""() => document.querySelectorAll("main section[id]")[4]
       .scrollIntoView({behavior: "instant"})""")
 
 
-# ---------------------------------------------------------------- what is done
+# ---------------------------------------------------------------- counts
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -77,7 +77,7 @@ def test_progress_counts_answered_and_solved_tasks(fresh, url, lang):
         assert "/" not in shown.replace(f"0/{lesson.tasks.questions}", "").replace(
             f"0/{lesson.tasks.explorers}", ""
         )
-    assert page.locator("#progress [hidden]").count() == 2  # nothing to continue or to reset
+    assert page.locator("#progress [hidden]").count() == 2  # no link to continue, no reset button
     assert not page.locator(".book-progress").is_visible()
     learn(page, url, lang)
     page.goto(f"{url}/{lang}/index.html")
@@ -96,7 +96,7 @@ def test_progress_counts_answered_and_solved_tasks(fresh, url, lang):
         "bar => parseFloat(bar.style.getPropertyValue('--done'))"
     )
     assert share == pytest.approx(100 * 2 / (asked + moved))
-    other = next(one for one in LANGUAGES if one != lang)  # both languages are one book
+    other = next(one for one in LANGUAGES if one != lang)  # both languages share the progress
     page.goto(f"{url}/{other}/index.html")
     assert counts(other, f"1/{asked}", f"1/{moved}", str(solved)) in line(page, "detach")
     assert page.errors == [] and all(r.startswith(url) for r in page.requests[1:])
@@ -108,7 +108,7 @@ def test_exercises_are_counted_after_one_is_solved_live(fresh, url):
     kept = {
         "predict:modules": {"picks": {str(i): 0 for i in range(TASKS["modules"].questions + 3)}},
         "solved:modules": {str(i): True for i in range(TASKS["modules"].exercises)},
-        "explored:modules": {"gone": 1},  # the chapter has none
+        "explored:modules": {"gone": 1},  # the chapter has no explorer
         "predict:detach": "{",  # damaged
     }
     page.evaluate(
@@ -134,7 +134,7 @@ def test_reset_button_deletes_only_the_progress(fresh, url, lang):
     button = page.get_by_role("button", name=words(lang, "progress")["reset"])
     page.once("dialog", lambda dialog: dialog.dismiss())
     button.click()
-    assert page.evaluate(KEPT)  # who does not confirm keeps everything
+    assert page.evaluate(KEPT)  # dismissing the dialog deletes nothing
     page.once("dialog", lambda dialog: dialog.accept())
     with page.expect_navigation():
         button.focus()
@@ -147,7 +147,7 @@ def test_reset_button_deletes_only_the_progress(fresh, url, lang):
     assert page.locator(".score").count() == 0
 
 
-# ---------------------------------------------------------------- where to continue
+# ---------------------------------------------------------------- continue link
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -157,7 +157,7 @@ def test_continue_link_opens_the_last_read_section(fresh, url, lang):
     section = page.locator("main section[id]").nth(4)
     anchor = section.get_attribute("id")
     heading = section.locator("h2, h3").first.inner_text().rstrip("#")
-    page.goto(f"{url}/{lang}/errors.html")  # a look-up is no reading
+    page.goto(f"{url}/{lang}/errors.html")  # reference pages do not count as read
     page.goto(f"{url}/{lang}/index.html")
     go = page.locator("#progress a[href*=continue]")
     title = page.locator("ul.chapters a[href='detach.html']").evaluate("a => a.firstChild.data")
@@ -166,7 +166,7 @@ def test_continue_link_opens_the_last_read_section(fresh, url, lang):
     page.wait_for_url(f"{url}/{lang}/detach.html?continue#{anchor}")
     top = page.locator(f"[id='{anchor}']").bounding_box()["y"]
     assert -5 <= top <= 300
-    other = next(one for one in LANGUAGES if one != lang)  # there without the words of this one
+    other = next(one for one in LANGUAGES if one != lang)  # no heading of another language
     page.goto(f"{url}/{other}/index.html")
     title = page.locator("ul.chapters a[href='detach.html']").evaluate("a => a.firstChild.data")
     assert go.inner_text() == title
@@ -194,7 +194,7 @@ def test_progress_works_from_disk(fresh, site):
     answered = f"questions 1/{TASKS['detach'].questions}"
     deadline = time.monotonic() + 20
     while answered not in line(page, "detach") and time.monotonic() < deadline:
-        page.wait_for_timeout(200)  # a file has a process of its own: what is stored arrives later
+        page.wait_for_timeout(200)  # each file has its own process, so storage is updated late
         page.reload()
     assert answered in line(page, "detach")
     page.locator("#progress a[href*=continue]").click()
@@ -202,7 +202,7 @@ def test_progress_works_from_disk(fresh, site):
     assert page.errors == []
 
 
-# ---------------------------------------------------------------- without scripts, weight
+# ---------------------------------------------------------------- scripts
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -220,7 +220,7 @@ def test_only_home_pages_load_the_progress_script(site):
         assert there == (path.name == "index.html"), path
 
 
-# ---------------------------------------------------------------- path, and page for teachers
+# ---------------------------------------------------------------- beginner path, teacher page
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -36,7 +36,7 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Head(HTMLParser):
-    """What the head of a page says."""
+    """Parse the title, metadata, links and structured data of a page."""
 
     def __init__(self, path: Path):
         super().__init__()
@@ -62,14 +62,14 @@ class Head(HTMLParser):
 
 
 def indexable_pages(site: Path) -> list[Path]:
-    """The pages that a search engine may list."""
+    """Return the pages that a search engine may list."""
     found = [*site.glob("en/**/*.html"), *site.glob("zh/**/*.html")]
     return [p for p in found if p.name != "search.html"]
 
 
 @pytest.fixture(scope="session")
 def published(toy, tmp_path_factory):
-    """The toy as it is built where repository and address are known, with addresses that moved."""
+    """Return the toy site with a repository, a base URL and redirects."""
     root = toy.write(tmp_path_factory.mktemp("published"))
     (root / "book/moved.yml").write_text(
         "old: detach\nold#gone: schedule#cosine-decay\n"
@@ -88,7 +88,7 @@ def published(toy, tmp_path_factory):
 
 
 def environment(owner: str, name: str) -> dict[str, str]:
-    """What the workflow of the pages sets in a repository, with what GitHub sets itself."""
+    """Return the variables that GitHub and the workflow of the pages set in a repository."""
     workflow = yaml.safe_load((ROOT / ".github/workflows/pages.yml").read_text("utf8"))
     job = workflow["jobs"]["build"]
     steps = [step for step in job["steps"] if step.get("run", "").startswith("make book")]
@@ -104,10 +104,10 @@ def environment(owner: str, name: str) -> dict[str, str]:
     }
 
 
-# ---------------------------------------------------------------- to be found
+# ---------------------------------------------------------------- search engines
 
-# What schema.org lets each type say, as far as the book says it, and what it must say for search
-# engines to understand it.
+# The properties of each schema.org type that the book may use, and those that search engines
+# require.
 ANY = {"@type", "name", "description", "url", "image"}
 WORK = ANY | {"headline", "inLanguage", "isAccessibleForFree", "license", "author", "isPartOf"}
 SCHEMA = {
@@ -121,7 +121,7 @@ SCHEMA = {
 
 
 def wrong_by_schema(value, where="") -> list[str]:
-    """What schema.org does not allow, or a search engine misses."""
+    """Return violations of schema.org and of the requirements of search engines."""
     if isinstance(value, list):
         return [w for one in value for w in wrong_by_schema(one, where)]
     if not isinstance(value, dict):
@@ -154,7 +154,7 @@ def check_heads(site: Path, base: str) -> None:
     for path in indexable_pages(site):
         where, head = path.relative_to(site), Head(path)
         if "http-equiv" in path.read_text("utf8"):
-            continue  # an old address
+            continue  # a redirect page
         lang, shown_text = where.parts[0], head.meta["description"]
         assert 0 < len(shown_text) <= 160 or not head.data, where
         for kind, text in (("title", head.title), ("description", shown_text)):
@@ -172,7 +172,7 @@ def check_heads(site: Path, base: str) -> None:
             assert data["inLanguage"] == LANGUAGES[lang]
             assert data.get("url") == (f"{base}/{where}" if base else None)
         if not alone:
-            assert (path.parent / head.links["alternate"]).is_file(), "its twin in Markdown"
+            assert (path.parent / head.links["alternate"]).is_file(), "no Markdown copy"
         check_addresses(head, where, base)
         assert (path.parent / head.links["apple-touch-icon"]).resolve().is_file()
 
@@ -247,8 +247,9 @@ def test_page_404_has_working_links_at_any_depth(toy_site, published):
         assert "noindex" in text and "There is no page here" in text and "这里没有页面" in text
         links = re.findall(r'(?:href|action)="(?!https)([^"#]+)', text)
         assert len(links) >= 8
+        # The toy book has no page of symptoms.
         lacking = [x for x in links if not (where / x).is_file() and "symptoms" not in x]
-        assert not lacking, "the toy has no symptoms"
+        assert not lacking, lacking
 
 
 def test_published_images_have_the_declared_size_and_are_small():
@@ -273,16 +274,16 @@ def test_entry_page_contains_the_content_of_the_list(toy_site):
     assert '<p><a href="../errors.html">' in page
     asked = Head(toy_site / "en/errors/no-grad-fn.html").data[0]["mainEntity"][0]
     assert "loss.backward()" in asked["acceptedAnswer"]["text"]
-    assert "href" not in asked["acceptedAnswer"]["text"], "an answer is read without its page"
+    assert "href" not in asked["acceptedAnswer"]["text"], "an answer contains a link"
     page = (toy_site / "zh/pitfalls/value.html").read_text("utf8")
     assert "<code>x.detach() * 2</code>" in page and "要保留 <code>x</code> 的&lt;值&gt;" in page
 
 
-# ---------------------------------------------------------------- for programs
+# ---------------------------------------------------------------- Markdown and JSON copies
 
 
 def outputs(nb) -> list[str]:
-    """What the cells of a notebook print or raise."""
+    """Return the cells' outputs and errors, without drawings."""
     drawn = [c for c in code_cells(nb) if any(len(o.get("data", ())) > 1 for o in c.outputs)]
     return [output(c) for c in code_cells(nb) if output(c) and c not in drawn]
 
@@ -390,7 +391,7 @@ def test_validated_versions_appear_in_all_copies(published):
     assert one["address"]["zh"] == f"{BASE}/zh/pitfalls/value.html"
 
 
-# ---------------------------------------------------------------- the book itself
+# ---------------------------------------------------------------- entry pages
 
 
 def test_every_message_and_pitfall_has_a_page(site):
@@ -410,7 +411,7 @@ def test_entry_pages_are_small_and_their_links_exist(site):
     for path in site.glob("*/*/*.html"):
         where = path.relative_to(site).as_posix()
         text = path.read_text("utf8")
-        assert len(text) < 24_000, f"{where}: these are light pages"
+        assert len(text) < 24_000, f"{where}: {len(text)} characters"
         for link in re.findall(r'(?:href|action)="([^"]+)"', text):
             address = urlsplit(urljoin(f"http://book/{where}", unescape(link)))
             target = address.path.lstrip("/")
@@ -449,11 +450,11 @@ def test_page_404_is_accessible_in_both_themes(phone, url):
         assert not [(v["id"], v["nodes"][0]["html"]) for v in found]
 
 
-# ---------------------------------------------------------------- a fork
+# ---------------------------------------------------------------- forks
 
 
 def test_fork_links_point_to_existing_files_of_the_fork(published):
-    """Launch, edit, issue and download links, on each page that has them."""
+    """Check the launch, edit, issue and download links of every page."""
     root, seen = published.parents[1], set()
     for path in published.glob("*/*.html"):
         text = path.read_text("utf8")
@@ -502,7 +503,7 @@ def test_edit_links_point_to_existing_files():
     assert not [page for page, file in opened.items() if file and not (ROOT / file).is_file()]
 
 
-# ---------------------------------------------------------------- addresses that moved
+# ---------------------------------------------------------------- redirects
 
 
 @pytest.fixture(scope="module")

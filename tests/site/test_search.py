@@ -28,13 +28,13 @@ ANSWERS = ROOT / "tests/messages/answers.tsv"
 VENDOR = ROOT / "book/_static/vendor"
 AXE = Axe()
 
-# What a query finds: sections and entries, best first.
+# The results of a query: sections and entries, best first.
 FIND = "async query => { await bookSearch.ready; return bookSearch.find(query, {most: 50}) }"
 
 
 @pytest.fixture(scope="module")
 def results(contexts, url):
-    """The page of results of each language, opened once; nothing is typed there."""
+    """Yield an open results page per language; no test types into it."""
     opened = {lang: contexts["desktop"].new_page() for lang in LANGUAGES}
     for lang, page in opened.items():
         page.goto(f"{url}/{lang}/search.html?q=x")
@@ -46,12 +46,12 @@ def results(contexts, url):
 
 @pytest.fixture
 def found(results):
-    """What a query finds in a language."""
+    """Return a function that searches in a language and returns the results."""
     return lambda lang, query: results[lang].evaluate(FIND, query)
 
 
 def type_into(page, words: str) -> list[str]:
-    """Type words into the dialog, which is opened by its key; the addresses found, best first."""
+    """Open the dialog by its key and type a query; return the addresses found, best first."""
     page.keyboard.press("Control+k")
     page.locator("#search-dialog input").press_sequentially(words)
     page.wait_for_function("() => globalThis.bookSearch")
@@ -66,7 +66,7 @@ def type_into(page, words: str) -> list[str]:
     )
 
 
-# ---------------------------------------------------------------- the right page
+# ---------------------------------------------------------------- found pages and sections
 
 
 @pytest.mark.parametrize("half", ["work", "measure"])
@@ -84,7 +84,7 @@ def test_typical_queries_find_their_chapter_in_the_first_three_pages(found, half
 
 
 def test_answering_section_is_in_the_first_three_results(found):
-    """`answers` is a pattern of the addresses, page#anchor, that answer the query."""
+    """Match each address, page#anchor, with the pattern in the column `answers`."""
     with ANSWERS.open(encoding="utf8") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
     missed = {}
@@ -98,7 +98,7 @@ def test_answering_section_is_in_the_first_three_results(found):
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_section_queries_find_their_section(found, lang):
-    """Every fifth query of the texts; an entry that answers as well may come before the section."""
+    """Search every fifth query of the texts; entries that also answer may precede the section."""
     book = Book.find(ROOT)
     typed = [
         (line, f"{name}#{anchor}")
@@ -248,7 +248,7 @@ QUESTIONS = {
 
 
 def test_terminal_search_matches_the_page_search(found):
-    """The first symptom is the same, and of three sections at least one, for four of five."""
+    """Compare the first symptom, and one of the first three sections; four queries may differ."""
     other = {}
     for lang, question in [(lang, one) for lang, several in QUESTIONS.items() for one in several]:
         page = {"symptom": [], "section": []}
@@ -264,11 +264,11 @@ def test_terminal_search_matches_the_page_search(found):
     assert len(other) <= 4, other
 
 
-# ---------------------------------------------------------------- how words are matched
+# ---------------------------------------------------------------- matching
 
 
 def marks(hits: list[dict]) -> list[str]:
-    """What is marked in all that was found, in small letters."""
+    """Return the marked texts of all results in lower case."""
     parts = [part for hit in hits for part in hit["title"] + hit["line"]]
     return [text.lower() for text, is_found in parts if is_found]
 
@@ -294,7 +294,7 @@ def test_a_chinese_sentence_is_split_at_particles_and_into_words_of_the_book(
     [("out ", "layout"), ("mask ", "unmask"), ("rate ", "iterate"), ("grad ", "degrade")],
 )
 def test_completed_words_do_not_match_inside_words(found, words, never):
-    """The space says that the word is whole."""
+    """End each query with a space, which completes its last word."""
     hits = found("en", words)
     assert hits and not [m for m in marks(hits) if never in m]
 
@@ -336,7 +336,7 @@ def test_sections_are_ranked_before_reference_pages(found):
 
 
 def test_title_matches_are_ranked_before_text_matches(found):
-    def section(words):  # the first result that is no line to copy
+    def section(words):  # the first result that is not a card of the cheat sheet
         return next(hit for hit in found("en", words) if hit["kind"] != "card")
 
     assert section("label smoothing")["page"] == "losses"
@@ -383,7 +383,7 @@ def test_results_update_while_typing_and_open_by_keyboard(page, url, lang, words
     assert field.get_attribute("aria-activedescendant") == options.nth(1).get_attribute("id")
     field.press("ArrowUp")
     field.press("ArrowUp")
-    assert options.evaluate_all(chosen) == len(links) - 1, "round to the last"
+    assert options.evaluate_all(chosen) == len(links) - 1, "ArrowUp does not wrap to the last"
     field.press("ArrowDown")
     field.press("Enter")
     page.wait_for_url(f"**/{links[0].removeprefix('./')}")
@@ -402,7 +402,7 @@ def test_empty_field_shows_suggestions_and_button_shows_its_key(page, url, lang)
 def test_dialog_opens_by_key_or_button_and_closes_by_escape(page, url):
     held = []
     page.goto(f"{url}/en/errors.html")
-    # Escape does not wait for the scripts
+    # Escape must work before the scripts are loaded
     page.route("**/search.js", lambda route: held.append(route))
     dialog = page.locator("#search-dialog")
     for key in ("Control+k", "Meta+k", "/"):
@@ -420,7 +420,7 @@ def test_dialog_opens_by_key_or_button_and_closes_by_escape(page, url):
     assert dialog.is_visible()
     page.mouse.click(5, 5)
     assert not dialog.is_visible()
-    for route in held:  # a request that stays open keeps the next test's page waiting for the file
+    for route in held:  # an open request would block the next test, which loads the same file
         route.abort()
 
 
@@ -465,7 +465,7 @@ def test_message_query_opens_the_errors_page(page, url, lang, message):
     first = page.locator("#search-results [role=option]").first
     assert "search-message" in first.get_attribute("class")
     page.keyboard.press("Enter")
-    page.wait_for_url(f"{url}/{lang}/errors.html*")  # without the text, which stays in the tab
+    page.wait_for_url(f"{url}/{lang}/errors.html*")  # the text is in the tab, not in the address
     assert page.input_value("#error-search") == message
     assert "?q=" not in page.url
 
@@ -487,7 +487,7 @@ def test_long_question_ranks_answers_before_the_errors_page(page, url):
     assert [address for address in found if "errors.html" in address.split("#")[0]] == found[-2:-1]
 
 
-# ---------------------------------------------------------------- the page of results
+# ---------------------------------------------------------------- results page
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -515,7 +515,7 @@ ODD = {
 
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD)
 def test_unusual_input_neither_stops_the_page_nor_raises(page, url, text):
-    """Long texts and half characters neither stop the page nor raise."""
+    """Type long texts and lone surrogates."""
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(f"{url}/en/search.html?q=detach")
@@ -569,14 +569,14 @@ def test_axe_reports_no_violations_in_the_results(page, url, lang, where):
         assert not [(v["id"], v["nodes"][0]["html"]) for v in got["violations"]]
 
 
-# ---------------------------------------------------------------- time, weight, index
+# ---------------------------------------------------------------- time, size, index
 
 
 @pytest.mark.parametrize(
     ("lang", "words"), [("en", "gradient clipping"), ("zh", "梯度裁剪"), ("en", "out of memory")]
 )
 def test_first_result_appears_within_100_ms(page, url, lang, words):
-    """From a key to the drawn results, each letter; the median, as other work is going on."""
+    """Take the median over the letters, from the input event to the layout of the results."""
     page.goto(f"{url}/{lang}/detach.html")
     page.keyboard.press("/")
     page.wait_for_function("() => globalThis.bookSearch")
@@ -606,7 +606,7 @@ def test_site_contains_no_sphinx_search(site):
 
 
 def test_minisearch_matches_the_published_release():
-    """`dist/umd/index.js` of minisearch 7.2.0 on npm, whose licence goes with it."""
+    """Compare with `dist/umd/index.js` of minisearch 7.2.0 on npm; require its licence."""
     (script,) = VENDOR.glob("minisearch-*.js")
     assert script.name == "minisearch-7.2.0.js"
     published = "03c27931eb603af1d3358579e9885eafdb6a2f5fa9929557b3e77d7e99d06d03"
@@ -633,7 +633,7 @@ def test_index_contains_a_record_for_every_section(site):
         index = json.loads(text.removeprefix("globalThis.bookIndex=").rstrip().rstrip(";"))
         of, anchors, *_ = index["columns"]
         known = {(index["pages"][page][0], name) for page, name in zip(of, anchors, strict=True)}
-        assert len(known) == len(of), "two records have one address"
+        assert len(known) == len(of), "two records have the same address"
         for page, _, kind, *_ in index["pages"]:
             html = (site / lang / f"{page}.html").read_text("utf8")
             anchors = [anchor for name, anchor in known if name == page]

@@ -255,7 +255,7 @@ def errors_page(w: dict[str, str]) -> str:
 
 
 def write(root: Path) -> Path:
-    """Write the book to `root`, with the real configuration, looks and labels."""
+    """Write the book to `root`, with the configuration, theme and labels of the real one."""
     root.mkdir(exist_ok=True)
     shutil.copy(ROOT / "_config.yml", root)
     for name in ("_root", "_static", "_templates", "_locale"):

@@ -15,7 +15,7 @@ from helpers.review.review import review
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# Cells without the tag `wrong` that show a wrong form on purpose, to explain or to compare it.
+# Cells without the tag `wrong` that show wrong code on purpose, to explain or compare it.
 ON_PURPOSE = {
     "cheat_sheet": {
         "checkpoints-strangers": "checkpoints-unloaded",
@@ -58,7 +58,7 @@ ON_PURPOSE = {
 
 
 def findings(name: str) -> dict[str, set[tuple[str, str]]]:
-    """The rules that name a cell of a chapter, with the cell's id, by the cell's kind."""
+    """Return the ids of the cells with findings and their rules, by kind of cell."""
     data = (ROOT / f"book/en/{name}.ipynb").read_bytes()
     cells = [cell for cell in json.loads(data)["cells"] if cell["cell_type"] == "code"]
     found = {"wrong": set(), "exercise": set(), "other": set()}

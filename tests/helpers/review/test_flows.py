@@ -1,4 +1,4 @@
-"""A value is followed through functions, attributes, configurations, datasets and loaders."""
+"""Test following values through functions, attributes, configurations, datasets and loaders."""
 
 from __future__ import annotations
 

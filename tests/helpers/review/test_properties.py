@@ -54,7 +54,7 @@ def test_review_accepts_shifted_lines(text, chance):
 
 
 class _Swap(ast.NodeTransformer):
-    """Exchanges expressions of a source with others of it."""
+    """Replace random expressions of a source by others of the same source."""
 
     def __init__(self, chance: random.Random, pool: list[ast.expr]) -> None:
         self.chance, self.pool = chance, pool
@@ -75,7 +75,7 @@ def test_review_accepts_swapped_expressions(text, chance):
     pool = [n for n in pool if not hasattr(n, "ctx") or isinstance(n.ctx, ast.Load)]
     try:
         changed = ast.unparse(ast.fix_missing_locations(_Swap(chance, pool).visit(tree)))
-    except (ValueError, RecursionError):  # no source can express it
+    except (ValueError, RecursionError):  # the tree has no source form
         return
     reviewed(changed)
 
