@@ -24,14 +24,14 @@ FLAGS = [
 
 @contextmanager
 def launcher() -> Iterator[Callable]:
-    """Launches Chromium with our flags and others; takes the options of Playwright's `launch`."""
+    """Yield a function that launches Chromium with `FLAGS`, more flags and Playwright's options."""
     from playwright.sync_api import sync_playwright
 
     path = find_chromium()
     if path is None:
         reason = "Chromium was not found: the tests in a browser were NOT run"
         if os.environ.get("REQUIRE_BROWSER") == "1":
-            pytest.fail(f"{reason}, and REQUIRE_BROWSER=1 asks for them")
+            pytest.fail(f"{reason}, but REQUIRE_BROWSER=1 is set")
         pytest.skip(reason)
     with sync_playwright() as playwright:
         launch = partial(playwright.chromium.launch, executable_path=path)

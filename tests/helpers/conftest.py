@@ -1,4 +1,4 @@
-"""Provide explorers on an empty page, and check the Chinese of each verdict in the tests."""
+"""Provide fixtures that open explorers, and check the Chinese translation of every verdict."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sentences import checked_chapter, english_in, unlike
 from helpers.exercises import Verdict
 from helpers.verdicts import SENTENCES
 
-# AssertionErrors of what a test answers, not of a checker
+# Error messages raised by tested answers, not written by a checker
 NO_SENTENCES = ("not yet: assert ", "not yet: Attempted unscale_")
 
 
 @pytest.fixture(autouse=True)
 def verdicts_have_a_chinese_form(monkeypatch):
-    """Fail a test in which a checker says what `verdicts.json` does not have."""
+    """Fail a test if a message of a checker has no translation in `verdicts.json`."""
     seen, init = set(), Verdict.__init__
 
     def record(self, passed, message):
@@ -32,8 +32,8 @@ def verdicts_have_a_chinese_form(monkeypatch):
         if chapter and not message.startswith(NO_SENTENCES):
             english = english_in(message, chapter)
             place = f"in {message!r}, add it to {SENTENCES.name}"
-            assert not english, f"no Chinese for: {english} {place}"
-            assert not (zh := unlike(message, chapter)), f"{zh}: has the words of another chapter"
+            assert not english, f"untranslated: {english} {place}"
+            assert not (zh := unlike(message, chapter)), f"{zh}: uses other chapters' entries"
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def cover():
     """Return all settings of an explorer in English, and in Chinese those that cover its labels.
 
     The numbers come from the same code in both languages. In Chinese each pair of values of two
-    controls is shown at least once; each value, if there are two controls or fewer.
+    controls appears at least once; with at most two controls, each single value.
     """
 
     def settings(grid, lang):
@@ -67,7 +67,7 @@ def chromium() -> Iterator[Callable]:
 
 @pytest.fixture(scope="package")
 def browser(chromium) -> Iterator[Browser]:
-    """One browser for all modules of this folder."""
+    """Yield one browser for all modules of this folder."""
     launched = chromium()
     yield launched
     launched.close()
@@ -75,7 +75,7 @@ def browser(chromium) -> Iterator[Browser]:
 
 @pytest.fixture
 def show(browser):
-    """Open explorers on a bare page; requests, page errors and console errors fail the test."""
+    """Yield a function that opens explorers; page or console errors and requests fail the test."""
     pages, troubles = [], []
 
     def open_page(*explorers, lang="en", width=800, dark=False):

@@ -12,7 +12,7 @@ from helpers.demos.data_loading import SECONDS, _say
 
 
 def count_wrong(samples: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Count, as a `collate_fn`, the samples and those whose x is not all y: int64 tensor (2,)."""
+    """Return the counts of samples and of wrong ones, x not filled with y: int64 of shape (2,)."""
     return torch.tensor([len(samples), sum(bool((x != y).any()) for x, y in samples)])
 
 

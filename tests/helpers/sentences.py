@@ -18,7 +18,7 @@ SOURCES = {
     path.stem: path.read_text("utf8")
     for path in sorted(Path(exercises.__file__).parent.glob("*.py"))
 }
-UNSEEN = {  # texts with spaces that are code or data: no verdict has them as words
+UNSEEN = {  # texts with spaces that are code or data, not prose of a verdict
     "factor({t}, warm_up={warm_up}, total={total})",
     "will_run({capability}, {archs})",
     "choose({before}, {driver}, {capability})",
@@ -26,26 +26,26 @@ UNSEEN = {  # texts with spaces that are code or data: no verdict has them as wo
     "image label",
     "a name",
     "the CPU and the GPU",
-    "your code raised RuntimeError: {first}",  # `verdict` has this frame
+    "your code raised RuntimeError: {first}",  # `verdict` adds this prefix
     "the server has stopped",
 }
 
 
 def shape(text: str) -> str:
-    """Return a template without the names of its values: what two modules may share."""
+    """Return a template with empty placeholders, for comparing the templates of two modules."""
     return HOLE.sub("{}", text)
 
 
 def texts(source: str) -> set[str]:
-    """Return every text of a module that is no docstring; f-strings and sums are templates."""
+    """Return all texts of a module except docstrings; f-strings and sums become templates."""
     return {_whole(node) for node in _nodes(ast.parse(source))}
 
 
 def sentences(source: str) -> set[str]:
     """Return the texts of a module that a verdict may contain: those with a letter and a space.
 
-    Left out are what `unchanged` may ignore, patterns, and messages of Python's own exceptions,
-    which no page translates.
+    Excludes names passed to `unchanged`, patterns, and messages of Python's own exceptions, which
+    no page translates.
     """
     tree = ast.parse(source)
     code = {
@@ -56,7 +56,7 @@ def sentences(source: str) -> set[str]:
 
 
 def _whole(node: ast.expr) -> str:
-    """Return a template; an f-string that begins with a space follows a name."""
+    """Return a template, with `{name}` in front if it starts with a space and has placeholders."""
     text = template(node)
     return f"{{name}}{text}" if re.match(r" .*\{", text) else text
 
@@ -67,7 +67,7 @@ def _has_words(text: str) -> bool:
 
 
 def _code(node: ast.AST) -> list[ast.AST]:
-    """Return the parts of a node whose texts are not for the reader."""
+    """Return the parts of a node whose texts are never displayed."""
     if isinstance(node, ast.keyword) and node.arg == "but":
         return [node.value]
     if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
@@ -80,7 +80,7 @@ def _code(node: ast.AST) -> list[ast.AST]:
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.expr]:
-    """Yield texts and templates; what a hole contains in words is a text of its own."""
+    """Yield texts and templates; a text inside a placeholder is yielded separately."""
     for child in ast.iter_child_nodes(tree):
         if _is_text(child):
             if not isinstance(tree, ast.Expr):  # a docstring
@@ -92,7 +92,7 @@ def _nodes(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 def _joined(node: ast.expr) -> ast.expr:
-    """Return what `" and ".join(names)` gives as a template, `{first} and {rest}`."""
+    """Return the template of `" and ".join(names)`: `{first} and {rest}`."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return node
     between = node.func.value
@@ -110,7 +110,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _values(node: ast.expr) -> list[ast.expr]:
-    """Return the expressions in the holes of a template."""
+    """Return the expressions in the placeholders of a template."""
     if isinstance(node, ast.BinOp):
         parts = (node.left, node.right)
         return [v for part in parts for v in (_values(part) if _is_text(part) else [part])]
@@ -118,7 +118,7 @@ def _values(node: ast.expr) -> list[ast.expr]:
 
 
 def template(node: ast.expr) -> str:
-    """Return a text with its values as in the source, in braces, without their formats."""
+    """Return a text as a template: each value is its source in braces, without a format."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -130,12 +130,12 @@ def template(node: ast.expr) -> str:
     return f"{{{ast.unparse(node)}}}"
 
 
-# ---------------------------------------------------------------- what a verdict says at run time
+# ---------------------------------------------------------------- verdicts at run time
 
 
 @cache
 def shapes(chapter: str) -> set[str]:
-    """Return the shapes of all texts that a chapter's checkers contain, or take from others."""
+    """Return the shapes of all texts that a chapter's checkers contain or import."""
     demos = Path(exercises.__file__).parents[1] / "demos"
     sources = [f.read_text("utf8") for f in demos.glob(f"{chapter}.py")]
     others = re.findall(r"from helpers\.exercises\.(\w+) import", SOURCES[chapter])
@@ -151,7 +151,7 @@ def entries_of(chapter: str) -> tuple[list, ...]:
 
 
 def english_in(message: str, chapter: str, depth: int = 0) -> list[str]:
-    """Return the pieces of a message that stay English with the entries of a chapter."""
+    """Return the parts of a message that a chapter's entries leave in English."""
     for entry in entries_of(chapter)[min(depth, 2)]:
         if (values := entry.values(message)) is not None:
             inside = [v for hole, v in values.items() if not verdicts._VERBATIM.search(hole)]
@@ -161,14 +161,14 @@ def english_in(message: str, chapter: str, depth: int = 0) -> list[str]:
 
 
 def unlike(message: str, chapter: str) -> str:
-    """Return the Chinese of a message if the entries of other chapters change it, else nothing."""
+    """Return the Chinese message if entries of other chapters change it, else an empty string."""
     whole = verdicts._translated(message)
     with mock.patch.object(verdicts, "_entries", lambda: entries_of(chapter)):
         return "" if verdicts._translated(message) == whole else whole
 
 
 def checked_chapter() -> str | None:
-    """Return the module of the checker that is running, None outside of one."""
+    """Return the module of the running checker, or None if no checker is running."""
     frame = sys._getframe()
     while frame := frame.f_back:
         package, _, name = frame.f_globals.get("__name__", "").rpartition(".")

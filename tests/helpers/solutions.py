@@ -32,7 +32,7 @@ def _tags(cell):
 
 
 def _checks(cell):
-    """The name of the checker that a cell calls, and of the answer that it gives to it."""
+    """Return the names of the checker that a cell calls and of the answer that it passes."""
     call = ast.parse(cell.source).body[-1].value
     return call.func.attr, ast.unparse(call.args[0])
 
@@ -42,7 +42,7 @@ ALL = [(chapter, check) for chapter, checks in NAMES.items() for check in checks
 
 
 def _names(chapter):
-    """What the cells before the exercises import, and the constants that they set."""
+    """Return the imports and constants of the cells before the exercises."""
     space = {}
     for cell in texts.load(Book(ROOT), chapter).cells:
         if cell.type == "code" and not {"solution", "exercise"} & set(_tags(cell)):

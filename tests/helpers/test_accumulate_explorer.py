@@ -72,7 +72,7 @@ def test_every_setting_shows_its_numbers(show):
         texts = [f"{size} → {weight}" for size, weight in zip(sizes, weights, strict=True)]
         assert now["pieces"] == [[*pair] for pair in zip(texts, fair, strict=True)]
         averages = 0 if ranks == 1 else 1 if spare else parts
-        assert now["meets"] == averages * ranks  # a column of bars
+        assert now["meets"] == averages * ranks  # one mark per rank and all-reduce
         numbers = [int(k) for k in re.findall(r"\d+", now["said"])]
         assert numbers == [ranks - 1, parts, n, last, *map(int, weights[-1].split("/")),
                            *([averages] if averages else [])]  # fmt: skip

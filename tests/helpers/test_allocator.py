@@ -57,7 +57,7 @@ def test_tensor_rounds_to_its_block_and_segment(nbytes: int, block: int, segment
     assert segment_size(block) == segment
     allocator = CachingAllocator()
     got = allocator.malloc(nbytes)
-    # 10 MiB - 1 and the like end in a large block whose rest, up to 1 MiB, is not split off
+    # sizes such as 10 MiB - 1 get a larger block: a rest of up to 1 MiB is not split off
     rest = segment - block
     split = rest >= 512 if block <= MIB else rest > MIB
     assert got.size == allocator.allocated == (block if split else segment)
@@ -70,7 +70,7 @@ def test_empty_tensor_takes_no_memory() -> None:
     block = allocator.malloc(0)
     assert allocator.counters == Counters()
     allocator.free(block)
-    assert round_size(0) == 512  # the source's function, which an empty tensor never reaches
+    assert round_size(0) == 512  # as in the source; an empty tensor never calls it
 
 
 @given(st.integers(0, 2**50))
@@ -243,7 +243,7 @@ def test_max_split_size_keeps_oversize_blocks_whole() -> None:
         allocator.free(allocator.malloc(64 * MIB))
         allocator.malloc(24 * MIB)
     assert (plain.reserved, limited.reserved) == (64 * MIB, 88 * MIB)
-    # an oversize request takes an oversize block that is less than 20 MiB too large
+    # an oversize request reuses an oversize block that is less than 20 MiB larger
     assert limited.malloc(44 * MIB + 512).size == 64 * MIB
     assert limited.reserved == 88 * MIB
     limited = CachingAllocator(max_split_size_mb=32)
@@ -288,7 +288,7 @@ def test_free_rejects_freed_and_foreign_blocks() -> None:
     with pytest.raises(ValueError, match="block 'a' was handed out by another allocator"):
         other.free(a)
     allocator.free(a)
-    allocator.malloc(MIB, "a new")  # in the same place
+    allocator.malloc(MIB, "a new")  # at the same address
     for block, message in ((a, "block 'a' is freed already: double free"),):
         with pytest.raises(ValueError, match=message):
             allocator.free(block)
@@ -510,7 +510,7 @@ def test_addresses_break_ties_between_blocks() -> None:
     assert [step.address for step in downwards] == [64 * MIB, 0, None, None, 0]
 
 
-# What PyTorch's own tests expect (test/test_cuda.py); those that need no device, in our words
+# PyTorch's own tests (test/test_cuda.py) that need no device, rewritten
 
 
 def test_one_byte_counts_until_it_is_freed() -> None:  # test_memory_allocation
@@ -535,7 +535,7 @@ def test_oversized_request_keeps_the_counters() -> None:  # test_out_of_memory
 
 @pytest.mark.parametrize("total", [8 * 2**30, 80 * 2**30 - 12345])
 def test_second_half_fits_after_the_first_is_freed(total: int) -> None:  # test_out_of_memory_retry
-    allocator = CachingAllocator(capacity=total - 300 * MIB)  # the context has its share
+    allocator = CachingAllocator(capacity=total - 300 * MIB)  # the CUDA context takes the rest
     first = allocator.malloc(total // 2)
     with pytest.raises(OutOfMemoryError, match="Tried to allocate"):
         allocator.malloc(total // 2)

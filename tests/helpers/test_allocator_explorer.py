@@ -43,7 +43,7 @@ def test_explorer_data_matches_the_replay() -> None:
 
 
 def counters(page: Any) -> list[str]:
-    """Return the sizes of the table; a space that does not break joins number and unit."""
+    """Return the sizes in the table, with ordinary spaces for no-break spaces."""
     return [text.replace("\xa0", " ") for text in page.locator("tbody td").all_inner_texts()]
 
 

@@ -63,7 +63,7 @@ def test_reach_returns_the_mask(n, length, width, seed):
     x = torch.randn(n, length, width)
     seen = attention.reach(
         lambda t: F.scaled_dot_product_attention(x, x, t, attn_mask=mask), x
-    )  # x as constants: only the values' positions count
+    )  # query and key are constants: only the values' positions are differentiated
     assert torch.equal(seen, mask)
     assert not x.requires_grad
 
@@ -78,11 +78,11 @@ def test_reach_supports_norms_modes_and_other_lengths():
     assert attention.reach(lambda t: t.mean(1, keepdim=True), x).tolist() == [[True] * 4]
     assert not attention.reach(lambda t: (0 * t).detach() + torch.ones_like(t[:1]), x).any()
     assert attention.reach(lambda t: t.to(torch.bfloat16), x).sum() == 4
-    constant = torch.randn(2, 4, 8)  # has a gradient, but not by x
+    constant = torch.randn(2, 4, 8)  # the output depends on the parameters, not on x
     assert not attention.reach(lambda t: layer(constant), x).any()
     assert attention.reach(lambda t: t * math.nan, x).diag().all()
     top = attention.reach(lambda t: t * (t >= t.amax(1, keepdim=True)), x)
-    assert not top.triu(1).any()  # a choice has no gradient
+    assert not top.triu(1).any()  # a comparison has no gradient
     assert all(p.grad is None for p in layer.parameters())
 
 
@@ -145,7 +145,7 @@ def test_reach_requires_a_tensor_output():
 
 
 def complex_rotary(x, positions, base=10000.0):
-    """RoPE by complex numbers, on the two halves."""
+    """Apply RoPE with complex numbers made of the two halves."""
     width = x.shape[-1]
     speed = base ** (-torch.arange(0, width, 2).double() / width)
     turn = torch.polar(torch.ones(()).double(), positions[..., None].double() * speed)
@@ -161,7 +161,7 @@ def test_rotary_rotates_by_the_position(half, length, start, batch):
     positions = start + torch.arange(length)
     got = attention.rotary(x, positions)
     assert got.dtype == x.dtype and got.shape == x.shape
-    # angles of float32: 1e5 radians are known to some 0.004
+    # float32 rounds an angle of 1e5 radians by up to 0.004
     torch.testing.assert_close(
         got.double(), complex_rotary(x, positions), atol=2e-2 if start > 1000 else 1e-3, rtol=0
     )
@@ -232,7 +232,7 @@ def test_backends_reports_which_kernels_run_and_why():
         ({"dropout_p": 0.1}, q, "Both fused kernels do not support non-zero dropout"),
         ({}, q[..., :4], "requires q,k,v to have the same last dimension"),
     ]:
-        for _ in range(2):  # a warning is not only given once
+        for _ in range(2):  # each call returns the warning, not only the first
             found = attention.backends(q, q, value, **options)
             assert list(found) == ["flash", "efficient", "cudnn", "math"]
             assert why in found["flash"] and found["math"] == "runs"
@@ -271,7 +271,7 @@ cuDNN attention has been runtime disabled. (Triggered internally at ../sdp_utils
 
 
 def test_reason_selects_the_warning_of_a_kernel():
-    """The warnings of https://github.com/Dao-AILab/flash-attention/issues/1321, in its order."""
+    """Read the warnings of https://github.com/Dao-AILab/flash-attention/issues/1321 in order."""
     message = GPU.split("\n")
     assert (
         attention._reason(message, "flash") == "Flash Attention does not support non-null attn_mask"
@@ -282,11 +282,11 @@ def test_reason_selects_the_warning_of_a_kernel():
     assert attention._reason([], "flash") == ""
 
 
-# ---------------------------------------------------------------- what the chapter says
+# ---------------------------------------------------------------- sentences of the chapter
 
 
 def test_nan_to_num_keeps_nan_gradients_and_sdpa_returns_zeros():
-    """`nan_to_num` does not mend a gradient, and SDPA gives zeros in each dtype."""
+    """`nan_to_num` does not repair a nan gradient; SDPA returns zeros in every dtype."""
     seen = torch.tensor([[False, False], [True, True]])
     mha, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 2, 8)
     mha(x, x, x, attn_mask=~seen)[0].nan_to_num().sum().backward()
@@ -301,7 +301,7 @@ def test_nan_to_num_keeps_nan_gradients_and_sdpa_returns_zeros():
 
 
 def test_reordering_rows_per_head_converts_the_rotary_layout():
-    """Reordering the rows of each head by themselves turns neighbours into halves."""
+    """Reordering each head's rows turns interleaved RoPE pairs into half-split pairs."""
     heads, width, places = 3, 8, torch.arange(5)
     x, to_q, to_k = torch.randn(5, 24), torch.randn(24, 24), torch.randn(24, 24)
 
@@ -324,7 +324,7 @@ def test_reordering_rows_per_head_converts_the_rotary_layout():
 
 @pytest.mark.parametrize("need", [False, True])
 def test_module_adds_float_masks_in_both_modes(need):
-    """Only encoders take a bias for a bool mask; the module adds it in eval mode, too."""
+    """Only encoders read a bias as a bool mask; the module adds it in eval mode too."""
     mha, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(2, 4, 8)
     masks = [{"attn_mask": torch.randn(4, 4)}, {"key_padding_mask": torch.randn(2, 4)}]
     with torch.no_grad():
@@ -349,7 +349,7 @@ def test_encoder_treats_float_padding_masks_differently_in_eval_mode():
 
 @pytest.mark.parametrize("kind", ["layer", "encoder", "module"])
 def test_is_causal_without_a_mask_raises_only_with_gradients(kind):
-    """Without a mask the hint raises, but not in eval mode without gradients."""
+    """Without a mask `is_causal=True` raises, except in eval mode without gradients."""
     layer, x = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.randn(2, 4, 8)
     encoder = nn.TransformerEncoder(layer, 2)
     model = {"layer": layer, "encoder": encoder, "module": layer.self_attn}[kind].eval()
@@ -406,7 +406,7 @@ def causal(b, h, i, j):
 
 
 def test_packed_documents_require_restarted_sinusoids_but_not_rotary():
-    """Rotated positions need not start again, those of a table must."""
+    """Rotary positions may continue across documents; sinusoidal ones must restart at 0."""
     q, k, v = torch.randn(3, 1, 1, 6, 8)
     doc, here = torch.tensor([0, 0, 1, 1, 1, 1]), torch.arange(6)
     own = (doc[:, None] == doc) & torch.ones(6, 6, dtype=torch.bool).tril()
@@ -492,7 +492,7 @@ def by_rows(q, k, v, keep):
 
 
 def scaled_in_place(q, k, v, keep):
-    """Wrong, and changes its input, so that a reference of it would be wrong alike."""
+    """Scale the input in place, so that a reference computed later would be equally wrong."""
     seen = past_of(q, k) & keep[:, None, None]
     return F.scaled_dot_product_attention(q.mul_(3), k, v, attn_mask=seen)
 
@@ -553,7 +553,7 @@ def as_float(keep, heads):
 
 
 def padding_sees_everything(keep, heads):
-    """Padding's queries may look anywhere: nobody uses them."""
+    """Let padding queries attend to everything: their outputs are unused."""
     length = keep.shape[1]
     hidden = ~(torch.ones(length, length).tril().bool() & keep[:, None]) & keep[..., None]
     return hidden.repeat_interleave(heads, 0)
@@ -619,7 +619,7 @@ def stepping(**options):
 
 
 def dropping(q, k, v, cache, window):
-    """Keeps only the keys that a window can reach, and how many there were."""
+    """Cache only the keys inside the window, and the number of past positions."""
     old_k, old_v, past = cache or (k[:, :, :0], v[:, :, :0], 0)
     here = past + torch.arange(q.shape[-2])
     q, k = attention.rotary(q, here), attention.rotary(k, here)
@@ -631,7 +631,7 @@ def dropping(q, k, v, cache, window):
 
 
 def raw_keys(q, k, v, cache, window):
-    """Caches the keys as they came and rotates all of them each time."""
+    """Cache unrotated keys and rotate all of them at each step."""
     past = 0 if cache is None else cache[0].shape[-2]
     if cache is not None:
         k, v = torch.cat((cache[0], k), -2), torch.cat((cache[1], v), -2)
@@ -647,7 +647,7 @@ def raw_keys(q, k, v, cache, window):
 
 
 def rotated_again(q, k, v, cache, window):
-    """Caches rotated keys and rotates them once more."""
+    """Cache rotated keys and rotate them again at each step."""
     past = 0 if cache is None else cache[0].shape[-2]
     if cache is not None:
         k, v = torch.cat((cache[0], k), -2), torch.cat((cache[1], v), -2)
@@ -659,7 +659,7 @@ def rotated_again(q, k, v, cache, window):
 
 
 def in_place(q, k, v, cache, window):
-    """A cache of lists that grows: the second continuation sees the first."""
+    """Append to a cache of lists: a second continuation includes the first one's keys."""
     cache = cache if cache is not None else ([], [])
     past = sum(t.shape[-2] for t in cache[0])
     here = past + torch.arange(q.shape[-2])
@@ -672,7 +672,7 @@ def in_place(q, k, v, cache, window):
 
 
 def causal_corner(q, k, v, cache, window):
-    """The flag in place of the mask: right for the prompt, wrong for chunks."""
+    """Use `is_causal` instead of a mask: right for the prompt, wrong for later chunks."""
     out, cache = step(q, k, v, cache, window)
     here = cache[0].shape[-2] - q.shape[-2] + torch.arange(q.shape[-2])
     q = attention.rotary(q, here)
@@ -690,7 +690,7 @@ def detached_cache(*batch):
 
 
 def finite(q, k, v, cache, window):
-    """Masks with -1e4, which large scores exceed."""
+    """Mask with -1e4, which large scores exceed."""
     _, (keys, values) = step(q, k, v, cache, window)
     past = keys.shape[-2] - q.shape[-2]
     here = past + torch.arange(q.shape[-2])

@@ -19,7 +19,7 @@ from helpers import autograd, backward
 from helpers.exercises import backward as exercises
 from helpers.figures import draw_curves
 
-# ---------------------------------------------------------------- what stays alive
+# ---------------------------------------------------------------- saved tensors
 
 
 @settings(deadline=None, max_examples=30)
@@ -35,7 +35,7 @@ def test_saved_tensors_are_freed_with_their_graph(steps, size):
             assert alive.count() == each * (step + 1)
     for step, y in enumerate(kept):
         y.backward(retain_graph=step == 0)
-    assert alive.count() == each  # only the first was retained
+    assert alive.count() == each  # only the first graph was retained
     kept.clear()
     del y
     assert alive.count() == 0 == alive.bytes()
@@ -250,7 +250,7 @@ def test_graphs_with_many_paths_and_long_chains_are_drawn():
     assert "x" in [text.get_text() for text in figure.axes[0].texts]
 
 
-# ---------------------------------------------------------------- training keeps nodes
+# ---------------------------------------------------------------- nodes kept by a running loss
 
 
 def test_sum_of_losses_keeps_the_nodes_of_every_step():
@@ -269,7 +269,7 @@ def test_sum_of_losses_keeps_the_nodes_of_every_step():
     assert nodes["detach"] == nodes["item"] == [0] * 4
 
 
-# ---------------------------------------------------------------- what the chapter says of torch
+# ---------------------------------------------------------------- claims about torch
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def by_weighted_means(model, chunks):
 
 
 def by_float32_shares(model, chunks):
-    """Right: the share of a chunk's labels is a float32 tensor, so it has seven digits."""
+    """Weight chunks by their share of the labels in float32: right, to seven digits."""
     counts = [(labels != -100).sum() for _, labels in chunks]
     model.zero_grad()
     for (x, labels), n in zip(chunks, counts, strict=True):
@@ -551,7 +551,7 @@ def test_in_place_edit_of_one_of_several_views_raises(parts):
 def test_grad_of_a_detached_input_raises_unused_error():
     x, w = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     with pytest.raises(RuntimeError, match="not have been used in the graph"):
-        torch.autograd.grad((x.detach() * w).sum(), x)  # computed from x, and yet unused
+        torch.autograd.grad((x.detach() * w).sum(), x)  # computed from x, but detached
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -576,7 +576,7 @@ def test_anomaly_mode_reports_the_operation_that_propagates_nan():
     w = torch.zeros(1, 3, requires_grad=True)
     label = torch.tensor([0])
     found = backward.blame(lambda: F.cross_entropy(w / torch.zeros(1, 3), label).backward())
-    assert found["operation"] == "LogSoftmaxBackward0"  # neither the division nor the last one
+    assert found["operation"] == "LogSoftmaxBackward0"  # neither the division nor the loss
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def check_rule(mine, other, shapes):
     else:
         given = {"same": mine, "default": torch.get_default_dtype(), "a": other, "b": mine}
         assert dtype == given[why]
-    if why in "ab":  # the other one would have changed it, had it dimensions
+    if why in "ab":  # the other operand would change the dtype if it had dimensions
         assert (a if why == "a" else torch.as_tensor(b)).dim() == 0
 
 

@@ -33,7 +33,7 @@ OLD = {"epoch": 1, "weight": torch.arange(5.0)}
 
 @pytest.fixture
 def path(tmp_path):
-    """A good checkpoint of epoch 1."""
+    """Save a checkpoint of epoch 1 and return its path."""
     path = tmp_path / "run.pt"
     save_checkpoint(OLD, path)
     return path
@@ -142,7 +142,7 @@ def test_save_accepts_an_allowed_type(path):
 
 
 class Full:
-    """A file on a disk with room for `room` bytes more."""
+    """Simulate a file on a disk with `room` free bytes."""
 
     def __init__(self, file, room):
         self.file, self.room = file, room
@@ -223,7 +223,7 @@ def test_save_syncs_the_data_before_the_rename(path, monkeypatch):
 
         monkeypatch.setattr(os, name, spy)
     save_checkpoint({"epoch": 2}, path)
-    assert calls == ["fsync", "replace", "fsync"]  # the last for the folder's new entry
+    assert calls == ["fsync", "replace", "fsync"]  # the last one syncs the folder's new entry
 
 
 def test_accidents_match_the_chapter(tmp_path):
@@ -234,9 +234,9 @@ def test_accidents_match_the_chapter(tmp_path):
         "save_checkpoint, killed": ("killed", "old"),
     }
     left = {p.name for p in tmp_path.iterdir()} - {f"{n}.pt" for n in demos.ACCIDENTS}
-    assert left == {"save_checkpoint, killed.pt.tmp"}  # nobody could remove it
+    assert left == {"save_checkpoint, killed.pt.tmp"}  # the killed process could not remove it
     path = tmp_path / "save_checkpoint, killed.pt"
-    save_checkpoint({"epoch": 3}, path)  # the next save uses its name
+    save_checkpoint({"epoch": 3}, path)  # the next save overwrites it
     assert load_checkpoint(path) == {"epoch": 3} and not Path(f"{path}.tmp").exists()
 
 
@@ -486,7 +486,7 @@ def test_torch_raises_on_a_wrong_optimizer_state_only_at_the_step():
     old = used(nn.Linear(2, 2))
     old.step()
     new = used(nn.Linear(3, 2))
-    new.load_state_dict(old.state_dict())  # nothing is said
+    new.load_state_dict(old.state_dict())  # raises nothing
     with pytest.raises(RuntimeError, match="must match the size"):
         new.step()
 
@@ -550,13 +550,13 @@ def test_set_rng_state_restores_each_generator(kind):
 
     state = checkpoints.rng_state()
     index = ["python", "numpy", "torch"].index(kind)
-    first = [draw()[index] for _ in range(700)]  # NumPy refills its 624 numbers in between
+    first = [draw()[index] for _ in range(700)]  # NumPy regenerates its 624 state words in between
     checkpoints.set_rng_state(state)
     assert [draw()[index] for _ in range(700)] == first
 
 
 def test_set_rng_state_restores_the_cached_normal_of_numpy():
-    np.random.standard_normal()  # draws two and keeps one
+    np.random.standard_normal()  # draws two numbers and caches one
     state = checkpoints.rng_state()
     kept = np.random.standard_normal()
     checkpoints.set_rng_state(state)

@@ -30,12 +30,12 @@ def reachable(kind: str) -> list[dict[str, int]]:
 
 
 def by_torch(kind: str, n: int, k=1, s=1, p=0, d=1, op=0, ceil=0, o=1) -> torch.Tensor:
-    """How often output position j reads input cell i, shape (n, outputs): one image for each i."""
+    """Count the reads of input cell i by output position j, shape (n, outputs), one image per i."""
     x, w = torch.eye(n)[:, None], torch.ones(1, 1, k)
     if kind == "conv":
         out = F.conv1d(x, w, None, s, p, d)
     elif kind == "transposed":
-        with torch.backends.mkldnn.flags(enabled=False):  # oneDNN lets a size of 0 pass
+        with torch.backends.mkldnn.flags(enabled=False):  # oneDNN accepts a size of 0
             out = F.conv_transpose1d(x, w, None, s, p, op, 1, d)
     elif kind == "max":
         out = F.max_pool1d(x, k, s, p, d, bool(ceil)).clamp(min=0)  # -inf: no input in it
@@ -103,7 +103,7 @@ def test_every_adaptive_setting_matches_torch(plan):
 
 
 def eval_formula(text: str) -> int:
-    """The value of a formula as the explorer writes it."""
+    """Evaluate a formula in the explorer's notation."""
     assert re.fullmatch(r"(floor|ceil)?[\d ()·+−/]+", text), text
     found = re.fullmatch(r"(floor|ceil)\(\((.*)\) / (\d+)\) \+ 1", text)
     python = str.maketrans({"·": "*", "−": "-"})
@@ -193,7 +193,7 @@ def test_impossible_setting_shows_the_reason(show, kind, setting, says):
     set_all(page, kind, setting)
     assert says in said(page)
     assert page.locator("svg").count() == 0
-    page.locator("select").select_option("adaptive")  # and it recovers
+    page.locator("select").select_option("adaptive")  # a valid setting restores it
     assert page.locator("svg").is_visible()
 
 
@@ -239,7 +239,7 @@ def test_keyboard_reaches_every_control(show):
     page.keyboard.press("Home")
     assert said(page).startswith("Output position 0 reads input 0, 1, 2.")
     names = ("input size", "kernel_size", "stride", "padding", "dilation")
-    for name in names:  # each control has its name and answers to the keyboard
+    for name in names:  # each control has a label and responds to the keyboard
         control = page.get_by_role("slider", name=re.compile(f"^{name} "))
         before = control.input_value()
         control.press("ArrowLeft" if name != "padding" and before != "1" else "ArrowRight")

@@ -25,7 +25,7 @@ many = settings(deadline=None, max_examples=200)
 
 
 def outcome(function, *errors):
-    """The value, or None where one of `errors` is raised."""
+    """Return the function's value, or None if it raises one of `errors`."""
     try:
         return function()
     except errors:
@@ -43,7 +43,7 @@ def ours(function):
 # ---------------------------------------------------------------- sizes
 
 
-# most draws are allowed; the smallest numbers are not
+# most drawn values are valid; the smallest are not
 small = {
     "n": st.integers(0, 20),
     "k": st.integers(0, 6),
@@ -76,15 +76,15 @@ def test_default_settings_match_torch():
 @given(**small, extra=st.integers(-1, 4))
 def test_conv_transpose_output_size_matches_torch_or_both_raise(n, k, s, p, d, extra):
     x, w = torch.zeros(1, 1, n), torch.zeros(1, 1, k)
-    with torch.backends.mkldnn.flags(enabled=False):  # oneDNN lets a size of 0 pass, see below
+    with torch.backends.mkldnn.flags(enabled=False):  # oneDNN accepts a size of 0, see below
         found = torch_size(lambda: F.conv_transpose1d(x, w, None, s, p, extra, 1, d))
     assert ours(lambda: c.conv_transpose_output_size(n, k, s, p, extra, d)) == found
 
 
 def test_output_size_of_0_raises():
-    x, w = torch.zeros(2, 1, 2), torch.zeros(1, 1, 1)  # oneDNN takes batches of 2 and more
+    x, w = torch.zeros(2, 1, 2), torch.zeros(1, 1, 1)  # oneDNN is used for batches of 2 or more
     found = torch_size(lambda: F.conv_transpose1d(x, w, padding=1))
-    assert found in (None, 0)  # the backend decides
+    assert found in (None, 0)  # depends on the backend
     with pytest.raises(ValueError, match="leaves a size of 0"):
         c.conv_transpose_output_size(2, 1, padding=1)
 
@@ -132,7 +132,7 @@ def test_same_padding_returns_the_size_divided_by_the_stride(n, k, s, d):
     x, w = torch.randn(1, 1, n, dtype=torch.float64), torch.randn(1, 1, k, dtype=torch.float64)
     out = F.conv1d(F.pad(x, (left, right)), w, stride=s, dilation=d)
     assert out.shape[-1] == math.ceil(n / s)
-    if left + right:  # no smaller padding would do
+    if left + right:  # no smaller padding suffices
         assert n + left + right == (out.shape[-1] - 1) * s + d * (k - 1) + 1
     if s == 1:
         assert torch.allclose(out, F.conv1d(x, w, padding="same", dilation=d))
@@ -243,7 +243,7 @@ def test_paths_counts_paths_and_keeps_the_module():
     ways = demos.paths(net, (3, 9, 9))
     assert ways.shape == (9, 9) and ways.dtype == torch.float64
     row = torch.tensor([1.0, 2, 3, 2, 1], dtype=torch.float64)
-    # 3 input channels, each by 2 channels in between
+    # 3 input channels, each through 2 intermediate channels
     assert torch.equal(ways[2:7, 2:7], 6 * torch.outer(row, row))
     assert ways.sum() == ways[2:7, 2:7].sum()
     assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))

@@ -218,7 +218,7 @@ def test_visible_devices_matches_the_count_of_torch(numbers, installed):
     [("", []), ("2,0", [2, 0]), ("1,-1,0", [1]), ("0,0", []), ("GPU-8932f937", ["GPU-8932f937"])],
 )
 def test_private_parser_of_torch_reads_numbers_and_uuids(value, read, monkeypatch):
-    """`torch.cuda._parse_visible_devices`: a list of numbers or of UUIDs, ended by what is bad."""
+    """`torch.cuda._parse_visible_devices` reads numbers or UUIDs up to the first invalid one."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     assert cs._parse_visible_devices(value) == read
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
@@ -230,7 +230,7 @@ def test_visible_devices_rejects_negative_counts_and_uuids(monkeypatch):
         cs.visible_devices("0", -1)
     with pytest.raises(ValueError, match="numbers separated by commas, got 'GPU-8932f937'"):
         cs.visible_devices("GPU-8932f937", 2)
-    assert "CUDA_VISIBLE_DEVICES" not in os.environ  # the environment is left as it was
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ  # the environment is unchanged
 
 
 # ---------------------------------------------------------------- a rehearsal
@@ -239,7 +239,7 @@ needs_cuda_build = pytest.mark.skipif(torch.version.cuda is None, reason="built 
 
 
 class Tuple(nn.Module):
-    """Two outputs and a constant that may stay behind."""
+    """Return two outputs; an unregistered scale stays on the CPU."""
 
     def __init__(self, registered=True):
         super().__init__()
@@ -286,7 +286,7 @@ OPTIMIZERS = {
 def test_rehearse_accepts_a_correct_step_and_keeps_the_model(make):
     model = Tuple()
     optimizer, before = make(model.parameters()), model.layer.weight.clone()
-    if make is not OPTIMIZERS["Adagrad"]:  # its state exists at once, so the move comes too late
+    if make is not OPTIMIZERS["Adagrad"]:  # Adagrad creates its state before the move to the GPU
         result = cs.rehearse(training(), model, optimizer, *batch())
         assert result.passed and result.line is None
         assert repr(result) == "✓ the step would run"
@@ -359,7 +359,7 @@ def test_rehearse_reports_models_on_mixed_devices():
     def step(encoder, head, x):
         encoder.to("cuda")
         features = encoder(x.to("cuda"))
-        return head(features)  # the head stayed
+        return head(features)  # the head stays on the CPU
 
     models = nn.Linear(3, 4), nn.Linear(4, 2)
     assert cs.rehearse(step, *models, batch()[0]).line.startswith("return head")
@@ -384,7 +384,7 @@ def test_rehearse_reports_a_late_move_at_the_optimizer():
     model = Tuple()
     optimizer = torch.optim.Adam(model.parameters())
     model(batch()[0])[1].sum().backward()
-    optimizer.step()  # its averages are on the CPU from here on
+    optimizer.step()  # creates its averages on the CPU
     result = cs.rehearse(training(), model, optimizer, *batch())
     assert result.line == "optimizer.step()" and "same device" in result.error
 
@@ -458,7 +458,7 @@ def test_missing_device_support_raises():
     lacking = "mps" if torch.version.cuda else "cuda"
     if getattr(torch, lacking).is_available():
         pytest.skip("this machine has it")
-    for device in (lacking, f"{lacking}:0"):  # with a number, autograd would end the process
+    for device in (lacking, f"{lacking}:0"):  # with an index, autograd would abort the process
         words = f"not linked with support for {lacking} devices: fake tensors need a PyTorch that"
         with pytest.raises(RuntimeError, match=words):
             cs.rehearse(lambda x, d=device: nn.Linear(1, 1).to(d)(x.to(d)), torch.ones(1))
@@ -593,7 +593,7 @@ def with_dtype(self, mean, std):
 
 
 def batch_norm(self, mean, std):
-    """Right only in eval mode, which `train` of the model ends."""
+    """Standardize with a BatchNorm in eval mode: wrong after `model.train()`."""
     self.norm = nn.BatchNorm1d(len(mean), eps=1e-14, affine=False, dtype=mean.dtype).eval()
     self.norm.running_mean.copy_(mean)
     self.norm.running_var.copy_(std**2)
@@ -657,7 +657,7 @@ def to_device(batch, device):
 
 
 def variant(tensor=None, container=None, other=None):
-    """The right answer with one part exchanged."""
+    """Return the right answer with one part replaced."""
 
     def answer(batch, device):
         if isinstance(batch, (torch.Tensor, PackedSequence)):
@@ -675,7 +675,7 @@ def variant(tensor=None, container=None, other=None):
 
 
 def only_tensors(batch, device):
-    """The old solution with its types kept: a packed sequence is taken for a named tuple."""
+    """Keep the container types, but treat a packed sequence as a named tuple."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device)
     if isinstance(batch, dict):
@@ -687,7 +687,7 @@ def only_tensors(batch, device):
 
 
 def whatever_moves(batch, device):
-    """Takes a module for something to move."""
+    """Move a module too, as if it were data."""
     return batch.to(device) if isinstance(batch, torch.nn.Module) else everything(batch, device)
 
 
@@ -698,7 +698,7 @@ def everything(batch, device):
 
 
 def repacked(batch, device):
-    """Moves a packed sequence by its data alone, and forgets how long the rows are."""
+    """Move only the data of a packed sequence and lose the lengths of its rows."""
     if isinstance(batch, PackedSequence):
         return PackedSequence(batch.data.to(device), torch.tensor([len(batch.data)]))
     return batch.to(device)
@@ -752,7 +752,7 @@ def test_check_to_device_accepts_right_answers(answer):
 
 
 def unordered(batch, device):
-    """Rebuilds a packed sequence, and forgets in which order its rows were."""
+    """Rebuild a packed sequence without the order of its rows."""
     if isinstance(batch, PackedSequence):
         return PackedSequence(batch.data.to(device), batch.batch_sizes)
     return batch.to(device)
@@ -953,7 +953,7 @@ def test_unregistered_searches_distributions():
 
 class Uncopied:
     def __deepcopy__(self, memo):
-        raise SystemError("no copy")  # as a torch.Generator does among fake tensors
+        raise SystemError("no copy")  # as torch.Generator does under fake tensors
 
 
 def test_rehearse_rejects_arguments_that_cannot_be_copied():

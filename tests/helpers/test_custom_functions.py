@@ -50,7 +50,7 @@ X, W = torch.randn(3, 2), torch.randn(2, 4)
 SIGNS = torch.tensor([[-1.0, 2.0], [1.0, -2.0], [3.0, -3.0]])
 
 
-# ---------------------------------------------------------------- nothing is wrong
+# ---------------------------------------------------------------- correct functions
 
 
 class WithSetup(torch.autograd.Function):
@@ -337,7 +337,7 @@ def test_check_function_rejects_invalid_input(function, inputs, error, says):
 
 
 class Trap(torch.autograd.Function):
-    """x² with a fault of its own in each subclass."""
+    """Compute x²; each subclass adds one fault."""
 
     @staticmethod
     def forward(ctx, x):
@@ -494,7 +494,7 @@ class RootWithSetup(torch.autograd.Function):
 
 
 def keeps(*names):
-    """A forward that saves the tensors of these names."""
+    """Return a forward that saves the tensors with these names."""
 
     def forward(ctx, x, n):
         y = x ** (1 / n)
@@ -610,7 +610,7 @@ def test_check_root_rejects_a_hard_coded_n(n):
     assert not exercises.check_root(backward).passed
 
 
-# ---------------------------------------------------------------- what the prose says of Functions
+# ---------------------------------------------------------------- claims about Functions
 
 
 class Transposed(torch.autograd.Function):
@@ -749,5 +749,5 @@ def test_once_differentiable_raises_only_in_backward():
     with pytest.raises(RuntimeError, match="marked with @once_differentiable"):
         penalty().backward()
     (silent,) = torch.autograd.grad(penalty(), x)
-    assert silent.tolist() == [6.0, 6.0]  # of the loss alone
+    assert silent.tolist() == [6.0, 6.0]  # the gradient of the loss alone, without the penalty
     assert not torch.autograd.gradgradcheck(Cube.apply, x, raise_exception=False)

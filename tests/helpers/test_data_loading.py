@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 @pytest.fixture
 def path(tmp_path):
-    """64 images of 32 x 32, image i full of i."""
+    """Write 64 images of 32 x 32 pixels, each filled with its index, and return the path."""
     path = tmp_path / "samples.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("x", (64, 32, 32), "uint8", chunks=(1, 32, 32))
@@ -140,7 +140,7 @@ def test_wrong_key_or_shape_raises_in_the_constructor(path, keys, says):
 
 
 def test_missing_truncated_or_foreign_file_raises_in_the_constructor(path, tmp_path):
-    for name in ("no.h5", ""):  # nothing, a folder
+    for name in ("no.h5", ""):  # a missing file, a folder
         with pytest.raises(FileNotFoundError, match="no file"):
             H5Dataset(tmp_path / name, ["x"])
     whole = path.read_bytes()
@@ -182,7 +182,7 @@ def test_file_truncated_while_open_raises(tmp_path, options, says):
     with pytest.raises(OSError, match=says):
         dataset[62]
     if h5py.version.hdf5_version_tuple == (2, 0, 0) and "compression" not in options:
-        assert (dataset.file["x"][62] == 0).all()  # what it is an error for
+        assert (dataset.file["x"][62] == 0).all()  # h5py alone returns zeros
 
 
 def test_growing_file_stays_readable(path):
@@ -203,7 +203,7 @@ def write_too_much(path, queue):
 
 
 def test_failed_write_raises_and_its_file_is_rejected(tmp_path):
-    """A limit on the size of files stands in for a full disk."""
+    """A limit on the file size simulates a full disk."""
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
     child = context.Process(target=write_too_much, args=(tmp_path / "half.h5", queue))
@@ -385,8 +385,8 @@ def test_epoch_after_a_killed_worker_is_complete(path):
 
 
 def test_failed_loader_ends_its_workers(recwarn):
-    """Its workers end with it: what a fork inherits would complain, and take 5 s to collect."""
-    gc.collect()  # the workers of other tests, which a caught exception may still hold
+    """A failed loader ends its workers: in a fork they would warn and take 5 s to collect."""
+    gc.collect()  # the workers of other tests, which a caught exception may still reference
     before = set(multiprocessing.active_children())
     full = {"num_workers": 1, "worker_init_fn": demos.small_files}
     demos.outcome(DataLoader(demos.Blank((512, 1024)), **full))
@@ -429,7 +429,7 @@ TINY = """
 
 
 def test_small_dev_shm_requires_no_workers_or_a_larger_dev_shm(tmp_path):
-    """The real thing, where one may mount: no workers or a larger /dev/shm help."""
+    """With a real /dev/shm of 8 MB, no workers or a larger one help; needs mount rights."""
     script = tmp_path / "tiny.py"
     script.write_text(textwrap.dedent(TINY))
     mount = "mount -t tmpfs -o size=8m tmpfs /dev/shm"
@@ -473,7 +473,7 @@ def test_shared_memory_needed_counts_prefetched_batches():
 
 
 def shm(send):
-    """Return the bytes of shared memory of what `send` returns in a worker."""
+    """Return the shared memory, in bytes, that a worker needs for the result of `send`."""
     loader = DataLoader(
         [0],
         batch_size=None,
@@ -692,7 +692,7 @@ def no_worker_forgotten(n, info):
 
 
 def one_more_when_it_divides(n, info):
-    """Blocks of the right sizes, but where `n` divides evenly each worker gets one more."""
+    """Return blocks that are one index too long where `n` divides evenly."""
     if info is None:
         return range(n)
     size, rest = divmod(n, info.num_workers)
@@ -702,7 +702,7 @@ def one_more_when_it_divides(n, info):
 
 
 def rounded_up(n, info):
-    """Blocks of the size of the largest."""
+    """Give every worker a block of the largest size."""
     if info is None:
         return range(n)
     size = -(-n // info.num_workers)
@@ -710,7 +710,7 @@ def rounded_up(n, info):
 
 
 def by_fractions(n, info):
-    """Two workers get 2 and 0 of 22 samples, because `k / 22 * 22` is rounded below `k`."""
+    """With 22 workers and 22 samples two get 0 and 2: `k / 22 * 22` can round below `k`."""
     if info is None:
         return range(n)
     begin, end = (int(k / info.num_workers * n) for k in (info.id, info.id + 1))
@@ -718,7 +718,7 @@ def by_fractions(n, info):
 
 
 def by_floats(n, info):
-    """The last index is lost where `n / workers * workers` is below `n`."""
+    """Lose the last index where `n / workers * workers` is below `n`."""
     if info is None:
         return range(n)
     size = n / info.num_workers
@@ -730,7 +730,7 @@ def off_by_one(n, info):
 
 
 def moving(n, info):
-    """The right block, and then `info` is another worker's."""
+    """Return the right block, then change `info` to the next worker's."""
     block = blocks(n, info)
     if info is not None:
         info.id += 1
@@ -773,7 +773,7 @@ def test_check_share_accepts_right_and_rejects_wrong_answers(answer, says):
 
 
 def expect_verdict(check, answer, says, several=False):
-    """Every draw gives the same verdict, and the message, or once at least if `several`."""
+    """Assert the same verdict on every draw, with `says` each time, or once if `several`."""
     messages = set()
     for seed in range(CHECKED):
         torch.manual_seed(seed)
@@ -829,7 +829,7 @@ def without_double(samples):
 
 
 def emptying(samples):
-    """The right batch, after which the samples are zeros."""
+    """Return the right batch, then zero the samples."""
     batch = pad(samples)
     for sample in samples:
         sample.detach().zero_()

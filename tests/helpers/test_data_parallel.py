@@ -24,7 +24,7 @@ counts = st.integers(1, 7)
 
 
 class ScatterOnCPU:
-    """Stands in for torch's Scatter, which needs GPUs; torch's own recursion runs around it."""
+    """Replace torch's Scatter, which needs GPUs; torch's own recursion still calls it."""
 
     @staticmethod
     def apply(target_gpus, chunk_sizes, dim, tensor):
@@ -137,7 +137,7 @@ def test_replica_gradients_add_up_to_the_full_gradient(n, replicas):
 
 
 def test_private_copy_of_a_module_matches_expectations():
-    """`nn.Module._replicate_for_data_parallel`: an object of its own, to be filled in."""
+    """`nn.Module._replicate_for_data_parallel` copies the dictionaries, but no parameters."""
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).eval()
     twin = data_parallel._shallow_copy(model[1])
     assert type(twin) is nn.BatchNorm1d and twin is not model[1] and not twin.training
@@ -325,7 +325,7 @@ def test_check_shard_gradients_rejects_wrong_answers(answer, message):
 
 
 def by_sums(model, shards):
-    """Another right way: sums over the total, added up shard by shard."""
+    """Divide each shard's sum by the total count and add the gradients: also correct."""
     count = sum(y.numel() for _, y in shards)
     totals = [torch.zeros_like(p) for p in model.parameters()]
     for x, y in shards:
@@ -338,7 +338,7 @@ def by_sums(model, shards):
 
 
 def outputs_joined(model, shards):
-    """Another right way: each shard goes through the model alone, and one loss sees all outputs."""
+    """Run each shard separately, then compute one loss on all outputs: also correct."""
     outputs = torch.cat([model(x) for x, _ in shards])
     loss = F.mse_loss(outputs, torch.cat([y for _, y in shards]))
     return torch.autograd.grad(loss, list(model.parameters()))
@@ -374,7 +374,7 @@ def load(model, checkpoint):
 
 
 def load_by_metadata(model, checkpoint):
-    """Another right way: where the model's own name ends in a name of the checkpoint."""
+    """Find the prefix by comparing the first key with the model's names: also correct."""
     first = next(iter(checkpoint))
     prefix = ""
     while first.removeprefix(prefix) not in model.state_dict():

@@ -129,7 +129,7 @@ def test_loss_must_return_one_number(wrong):
 
 
 class Parts(nn.Module):
-    """A dictionary in, a tuple out, and a layer for each reason to stay."""
+    """Map a dictionary to a tuple, with one layer for each reason why a weight stays unchanged."""
 
     def __init__(self):
         super().__init__()
@@ -264,7 +264,7 @@ def test_buffer_replaced_in_forward_is_restored():
 
 
 def test_state_in_another_dtype_and_groups_are_restored():
-    class Master(torch.optim.Optimizer):  # keeps float32 beside bfloat16, and has no rate
+    class Master(torch.optim.Optimizer):  # has float32 copies and no learning rate
         @torch.no_grad()
         def step(self, closure=None):
             for p in self.param_groups[0]["params"]:
@@ -558,7 +558,7 @@ def test_first_nonfinite_reports_in_place_steps_of_optimizers():
 
 
 def test_first_nonfinite_ignores_uninitialized_memory():
-    torch.use_deterministic_algorithms(True)  # then such memory is filled with nan
+    torch.use_deterministic_algorithms(True)  # fills uninitialized memory with nan
     try:
         assert torch.empty(3).isnan().all()
         assert debugging.first_nonfinite(lambda: torch.empty(3).fill_(1.0).sum()) is None
@@ -622,7 +622,7 @@ def test_first_difference_supports_float64():
     one = nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Linear(6, 2)).double()
     two = copy.deepcopy(one)
     with torch.no_grad():
-        two[0].bias[0], one[0].bias[0] = -50.0, -10.0  # a ReLU hides it
+        two[0].bias[0], one[0].bias[0] = -50.0, -10.0  # the ReLU maps both to 0
     found = debugging.first_difference(one, two, X.double())
     assert (found.module, found.largest) == ("0", pytest.approx(40))
 
@@ -782,7 +782,7 @@ def test_leaks_runs_four_rounds_by_default():
 
 
 def test_random_state_of_all_devices_is_kept(monkeypatch):
-    """There may be no such device here: what is asked of PyTorch is looked at."""
+    """Record the calls of PyTorch's function, because the machine may lack the devices."""
     asked = []
     monkeypatch.setattr(
         torch.random, "fork_rng", lambda *devices, **options: asked.append((*devices, options))
@@ -808,7 +808,7 @@ def test_leaks_reports_bytes_and_graphs():
         kept.append(big.square().sum())
 
     def again():
-        torch.ones(25).sum()  # freed, and its place is free for the next
+        torch.ones(25).sum()  # freed before the next allocation
         kept.append(torch.zeros(25))
 
     def now_and_then(calls=[]):  # noqa: B006

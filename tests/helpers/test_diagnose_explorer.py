@@ -69,7 +69,7 @@ def test_wrong_cause_is_refuted_and_right_one_requires_enough_tests(show):
     select.select_option("1")
     assert "“one batch, 200 steps” would give 2.31, not 0.00" in text.inner_text()
     assert element.locator(".tests .bad").count() == 1
-    select.select_option("5")  # right, and not the only one that fits
+    select.select_option("5")  # correct, but not the only cause that fits
     assert "but so does" in text.inner_text() and task.inner_text().startswith("Task")
     element.get_by_role("button", name="validation").click()
     assert task.inner_text().startswith("✓ Done")

@@ -211,7 +211,7 @@ def processes_with(mark):
 
 @pytest.fixture
 def sleeper(tmp_path):
-    """A torchrun command whose two processes would sleep for minutes, and the script's path."""
+    """Return a torchrun command whose two processes sleep for minutes, and the script's path."""
     script = tmp_path / "sleeper.py"
     script.write_text(
         "import os, time\nopen(__file__ + os.environ['RANK'], 'w').close()\ntime.sleep(300)\n"
@@ -232,7 +232,7 @@ def test_end_stops_torchrun_and_its_processes(sleeper, tmp_path):
             if len(list(tmp_path.glob("sleeper.py?"))) == 2:
                 break
             time.sleep(0.1)
-        time.sleep(1)  # torchrun, too, knows that both have started
+        time.sleep(1)  # until torchrun has registered both processes
         assert len(processes_with(script)) == 3  # torchrun and its two processes
     finally:
         demos._end(run)
@@ -437,7 +437,7 @@ def test_mismatched_collectives_can_go_unnoticed(run):
     assert one == {"other shape": [1.0, 1.0, 2.0], "other dtype": [1065353216]}
 
 
-# ---------------------------------------------------------------- beginnings and reports
+# ---------------------------------------------------------------- start errors and reports
 
 
 def test_start_errors_match_the_chapter():
@@ -792,7 +792,7 @@ def test_default_timeouts_are_30_and_10_minutes():
 
 def test_sync_batch_norm_in_a_group_raises_on_the_cpu():
     layer, x = nn.SyncBatchNorm(3), torch.ones(2, 3)
-    assert layer(x).shape == (2, 3)  # in no group it is a plain BatchNorm
+    assert layer(x).shape == (2, 3)  # without a process group: plain BatchNorm
     with distributed.alone():
         with pytest.raises(ValueError, match="expected input tensor to be on GPU"):
             layer(x)

@@ -125,7 +125,7 @@ def test_confusion_matrix_accepts_images_empty_input_and_uint8():
     assert evaluation.confusion_matrix(mask, mask, 21)[20, 20] == 18
     none = torch.zeros(0, dtype=torch.long)
     assert evaluation.confusion_matrix(none, none, 3).tolist() == [[0] * 3] * 3
-    wild = torch.tensor([7, 1])  # predicted where nobody looks
+    wild = torch.tensor([7, 1])  # predicted at an ignored label
     masked = evaluation.confusion_matrix(torch.tensor([9, 1]), wild, 2, ignore_index=9)
     assert masked.tolist() == [[0, 0], [0, 1]]
 
@@ -171,7 +171,7 @@ def test_averages_match_scikit_learn(case, zero):
         theirs = sk.precision_recall_fscore_support(
             target, prediction, labels=range(c), average=how, zero_division=zero
         )
-        if how == "weighted" and math.isnan(values[0]):  # there scikit-learn falls back on a mean
+        if how == "weighted" and math.isnan(values[0]):  # scikit-learn falls back to a mean
             assert not set(target.tolist()) & set(prediction.tolist())
             values, theirs = values[1:], theirs[1:]
         assert np.allclose(values, theirs[: len(values)], equal_nan=True), (how, values, theirs)
@@ -439,8 +439,8 @@ def test_draw_confusion_draws_every_count():
     assert axis.yaxis_inverted() and not axis.xaxis_inverted()
     assert [t.get_text() for t in axis.get_yticklabels()] == list("abcd")
     shade = {tuple(p.get_xy()): p.get_alpha() for p in axis.patches}
-    assert shade[-0.5, -0.5] == pytest.approx(0.25)  # half of it, under dark text
-    assert shade[0.5, -0.5] == 0.5  # five times 2/6, at most 1, and half of it
+    assert shade[-0.5, -0.5] == pytest.approx(0.25)  # half the share of the class
+    assert shade[0.5, -0.5] == 0.5  # half of min(1, 5 * 2/6)
     assert shade[2.5, -0.5] == 0
     with pytest.raises(ValueError, match=r"shape \(1, 1\) for 1 names, got \(4, 4\)"):
         demos.draw_confusion(MATRIX, "a")
@@ -535,7 +535,7 @@ def reads_twice(model, loader):
 
 
 def checked(bad=lambda i, guess, y: guess.shape != y.shape, lost=(), train_at_error=False):
-    """A right answer, but for what it compares, and where it leaves the modes changed."""
+    """Return a right answer with another comparison, or with modes left changed at an exit."""
 
     def answer(model, loader):
         modes = {m: m.training for m in model.modules()}

@@ -232,10 +232,10 @@ def test_verdict_restores_the_random_state_and_reports_a_seed():
         assert answer, "something that follows from it"
 
     for answer in (True, False):
-        torch.manual_seed(0)  # the seed that the answer sets, too
+        torch.manual_seed(0)  # the answer sets the same seed
         assert "random state of torch was changed" in verdict(answer, [seeded]).message
         state = torch.get_rng_state()
         torch.manual_seed(0)
-        torch.randint(2**60, ())  # the seed of the one test
+        torch.randint(2**60, ())  # `verdict` draws the seed of its one test
         assert torch.equal(torch.get_rng_state(), state)
     assert verdict(True, [lambda answer: torch.rand(1)]).passed

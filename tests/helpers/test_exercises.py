@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from verdicts import expect
 
 NOT_A_FUNCTION = {"check_root", "check_clip", "check_normalize", "check_standardized"}
-IN_THREADS = {"check_mean"}  # each thread has a grad mode of its own
+IN_THREADS = {"check_mean"}  # the grad mode is thread-local
 CHANGES_MODES = {"check_train_mode"}
-NO_NUMBER = {"check_accuracy", "check_to_device"}  # a Python float; whatever came in
+NO_NUMBER = {"check_accuracy", "check_to_device"}  # returns a float; returns the input's type
 ANSWERS = pytest.mark.parametrize(("chapter", "check"), ALL)
 FUNCTIONS = pytest.mark.parametrize(
     ("chapter", "check"), [pair for pair in ALL if pair[1] not in NOT_A_FUNCTION]
@@ -32,11 +32,11 @@ def test_solution_passes_and_starter_fails(chapter, check):
     assert not checker(chapter, check)(starter(chapter, check)).passed
 
 
-# ---------------------------------------------------------------- the same attacks for all
+# ---------------------------------------------------------------- shared attacks
 
 
 def spoiled(answer, spoil, changes):
-    """`answer`, after which `spoil` changes the arguments; `changes` counts where it did."""
+    """Return `answer` followed by `spoil`, which changes the arguments and reports to `changes`."""
 
     def f(*arguments):
         result = answer(*arguments)
@@ -49,7 +49,7 @@ def spoiled(answer, spoil, changes):
 def attack(chapter, check, spoil):
     changes = []
     result = checker(chapter, check)(spoiled(solution(chapter, check), spoil, changes))
-    assert torch.is_grad_enabled(), "the caller's mode is another"
+    assert torch.is_grad_enabled(), "the caller's grad mode was changed"
     assert result.passed == (not any(changes)), result
     return result
 
@@ -177,7 +177,7 @@ FLOAT32_SUFFICES = {  # (which of the attacks below pass, why)
 
 
 def mapped(value, change):
-    """`value` with `change` applied to its floating-point tensors, also those of iterators."""
+    """Apply `change` to the floating-point tensors of `value`, including those of iterators."""
     if isinstance(value, Tensor):
         return change(value) if value.is_floating_point() else value
     if isinstance(value, dict):
@@ -191,7 +191,7 @@ def mapped(value, change):
 
 
 def only(arguments, answer, noted):
-    """Raises for other dtypes than float32."""
+    """Raise a TypeError for dtypes other than float32."""
 
     def change(t):
         noted.append(t.dtype)
@@ -203,7 +203,7 @@ def only(arguments, answer, noted):
 
 
 def rounded(arguments, answer, noted):
-    """Loses the digits that float32 does not have, and returns the dtype that is asked for."""
+    """Round inputs and results to float32, but return the requested dtype."""
 
     def change(t):
         if t.dtype != torch.float64:
@@ -215,7 +215,7 @@ def rounded(arguments, answer, noted):
 
 
 def returned(arguments, answer, noted):
-    """Returns float32, whatever came in."""
+    """Return float32 for every input dtype."""
 
     def change(t):
         if t.dtype != torch.float32:
@@ -226,7 +226,7 @@ def returned(arguments, answer, noted):
 
 
 def widened(arguments, answer, noted):
-    """Returns float32 for half precision, as a sum with a float32 tensor does."""
+    """Return float32 for half precision, as a sum with a float32 tensor does."""
 
     def change(t):
         if t.dtype.itemsize > 2:
@@ -250,7 +250,7 @@ def test_float32_only_answers_are_rejected(chapter, check, spoil):
 
 
 def book(check):
-    """The book's solution of the exercise with this checker."""
+    """Return the book's solution of the exercise with this checker."""
     return solution(*next(pair for pair in ALL if pair[1] == check))
 
 
@@ -273,7 +273,7 @@ def in_eval(check):
 
 
 def then(check, spoil):
-    """The solution, after which `spoil` is called with the arguments."""
+    """Return the solution followed by a call of `spoil` with the arguments."""
 
     def f(*arguments):
         result = book(check)(*arguments)
@@ -662,7 +662,7 @@ def float32_loss(logits, ids, lengths):
 
 
 def strips_the_tail(logits, ids, lengths):
-    """Wrong if padding and EOS are one token: the first end of each row is lost."""
+    """Drop a row's EOS if the padding is the same token: wrong, since this EOS is a target."""
     shorter = lengths.clone()
     for i, n in enumerate(lengths.tolist()):
         tail = ids[i, n:]
@@ -672,7 +672,7 @@ def strips_the_tail(logits, ids, lengths):
 
 
 def capture_in_training(model, names, x):
-    """Right names and statistics, values of training mode."""
+    """Capture the right names and statistics, but values of training mode."""
     twin = copy.deepcopy(model)
     found = book("check_capture")(model, names, x)
     if model.training and names == ["2"]:

@@ -178,7 +178,7 @@ def test_second_answer_requires_another_message():
 
     first = "RuntimeError: mat1 7 and mat2 8"
     assert ids(first) == ["e0"]
-    assert ids(f"{first} mat2 and nothing else") == ["e0"]  # no type in front
+    assert ids(f"{first} mat2 and nothing else") == ["e0"]  # without an exception type
     assert sorted(ids(f"ValueError: mat1 9\n{first}")) == ["e0", "e1"]
 
 
@@ -324,7 +324,7 @@ def test_text_without_a_message_has_no_sure_answer(pasted):
 @given(st.text(max_size=300))
 @settings(max_examples=200, deadline=None)
 def test_any_text_is_explained_within_seconds(pasted):
-    begun = time.process_time()  # of this process: other tests may run beside it
+    begun = time.process_time()  # CPU time of this process: other tests may run in parallel
     explain.explain(pasted)
     assert time.process_time() - begun < 5
 
@@ -354,12 +354,10 @@ LONG = {
 
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
 def test_search_time_is_linear_in_word_length(text):
-    explain.messages().find(SHAPES)  # what is made once
+    explain.messages().find(SHAPES)  # fills the caches
     begun = time.process_time()
     explain.messages().find(text)
-    assert (
-        time.process_time() - begun < 1.5
-    )  # seconds: 0.1 of work by its length, 5-18 by its square
+    assert time.process_time() - begun < 1.5  # seconds: linear work takes 0.1, quadratic work 5-18
 
 
 # ---------------------------------------------------------------- the text
@@ -425,7 +423,7 @@ def test_question_returns_symptoms_and_sections(question, lang, symptom, section
         ("undo scaling", "en", "time_series.html#undo-the-scaling-of-one-feature"),
         ("反归一化", "zh", "time_series.html#undo-the-scaling-of-one-feature"),
         ("滑动窗口", "zh", "time_series.html#windows-of-several-features-without-a-copy"),
-        ("loss is nan", "en", "symptoms.html#loss-nan"),  # a symptom that answers better is first
+        ("loss is nan", "en", "symptoms.html#loss-nan"),  # a better matching symptom is first
         ("batched submatrix indexing", "en", "tensor_recipes.html#submatrix-indexing"),
     ],
 )
@@ -567,7 +565,7 @@ def test_decoded_accepts_any_bytes(data):
 
 
 def shell_line(command):
-    """Run a line of a shell; the output of both kinds and the exit status."""
+    """Run a shell command and return its stdout, stderr and exit status."""
     done = subprocess.run(
         ["bash", "-c", command.replace("EXPLAIN", f"{sys.executable} -m helpers.explain")],
         capture_output=True,
@@ -754,7 +752,7 @@ def test_chain_lists_exceptions_in_order():
         assert explain.chain(error) == "ValueError: b"
 
 
-# ---------------------------------------------------------------- ten whole tracebacks
+# ---------------------------------------------------------------- ten complete tracebacks
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tests/messages/tracebacks").glob("*.txt")))

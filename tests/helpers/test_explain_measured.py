@@ -1,9 +1,9 @@
 """Measure how often the explanation of a pasted error message is right.
 
-`tests/messages/pasted.tsv` has for each message the required statement (`must_say`) and, judged
-by reading the entries and not from search results, the ids that state it (`right`, joined by `|`):
-an entry's id, for any of its special cases, or the id of a case. `none` if no entry may
-answer; empty if no entry is right yet. The matcher was developed with the rows marked `work`;
+For each message `tests/messages/pasted.tsv` gives the required statement (`must_say`) and the ids
+that make it (`right`, joined by `|`), judged by reading the entries, not from search results: an
+entry's id, which includes its special cases, or a case's id; `none` if no entry may answer;
+empty if no entry is right yet. The matcher was developed with the rows marked `work`;
 rows marked `measure` were collected afterwards for measurement only, and are not printed.
 """
 
@@ -26,7 +26,7 @@ NONE = "none"
 
 
 def rows() -> list[dict[str, str]]:
-    """The pasted messages, with their line ends."""
+    """Return the pasted messages, with their line ends."""
     with (ROOT / "tests/messages/pasted.tsv").open(encoding="utf8", newline="") as file:
         found = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     return [row | {"message": row["message"].replace(r"\n", "\n")} for row in found]
@@ -34,13 +34,13 @@ def rows() -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def messages() -> Messages:
-    """The messages as `book/messages` has them now."""
+    """Return the messages built from `book/messages`."""
     book = Book(ROOT)
     return Messages(json.loads(product(book, load(book)))["messages"])
 
 
 def verdict(answers: list[Answer], right: str) -> str:
-    """What a reader gets who reads the first answer: `right`, `misleading` or `none`."""
+    """Rate the first answer as `right`, `misleading` or `none`."""
     sure = [answer for answer in answers if answer.sure]
     if not sure:
         return "right" if right == NONE else "none"
@@ -86,8 +86,8 @@ def test_similar_messages_get_their_own_answers(messages):
     assert found == {row["message"]: row["answer"] for row in pairs}
 
 
-# What is reached, so that nothing falls behind it: the shares of right and of misleading answers.
-# Seven of the nine misleading ones are messages of other libraries that a sound entry answers.
+# Bounds against regressions: the lowest share of right answers, the highest of misleading ones.
+# Seven of the nine misleading answers give a sound entry for another library's message.
 REACHED = {"work": (0.98, 0.02), "measure": (0.91, 0.09)}
 
 

@@ -63,7 +63,7 @@ def focus(page) -> str:
 
 
 def lit(page) -> list[str]:
-    """The elements that stand out: class or text of each, in order."""
+    """Return tag and text of the highlighted elements, in order."""
     return page.evaluate(
         """() => { const root = document.querySelector("toy-explorer").shadowRoot;
           const { cssRules } = root.querySelectorAll("style")[1].sheet;
@@ -172,7 +172,7 @@ def test_words_and_drawing_highlight_each_other(show):
     page.mouse.move(690, 750)
     assert lit(page) == []
     element.get_by_role("button", name="cell 2").focus()
-    page.mouse.move(300, 30)  # over no part: what has the focus stays lit
+    page.mouse.move(300, 30)  # over no part: the focused part stays highlighted
     assert lit(page) == ["button2", "textt", "iboth", "span2"]
     for _ in range(2):
         page.keyboard.press("Tab")
@@ -198,9 +198,9 @@ def test_touch_highlights_like_a_mouse(browser):
     page.set_content(f"<!doctype html><html lang=en><main>{Toy()._repr_html_()}</main>")
     page.get_by_role("button", name="cell 5").tap()
     assert "at 5," in said(page.locator("toy-explorer"))
-    assert lit(page) == []  # no finger rests on it, unlike a mouse
+    assert lit(page) == []  # after a tap, unlike with a mouse, no pointer rests on it
     page.get_by_text("both").first.tap()
-    assert "iboth" in lit(page) and "textt" in lit(page)  # and stays lit
+    assert "iboth" in lit(page) and "textt" in lit(page)  # and stays highlighted
     page.get_by_role("button", name="cell 5").tap()
     assert lit(page) == []
     page.close()
@@ -228,7 +228,7 @@ def test_task_is_done_only_in_the_right_state_and_shows_the_reason(show):
     assert "✓ Done: choose 4 It is even." in live.inner_text()
     why = element.locator(".because")
     assert why.inner_text() == "It is even."
-    element.get_by_role("slider").first.fill("5")  # passed through, not left there
+    element.get_by_role("slider").first.fill("5")  # 4 was passed, not chosen
     assert task.inner_text() == "Task: choose 4" and "Done" not in live.inner_text()
     assert not why.is_visible()
 

@@ -18,7 +18,7 @@ NAMES = [path.stem for path in SCRIPTS if path.stem != "base"]
 
 
 def biome(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Biome's verdict on the explorers of a checkout."""
+    """Run Biome on the explorers of a checkout and return its result."""
     found = shutil.which("biome", path=f"{Path(sys.executable).parent}")
     assert found, "biome is not installed; `make test` installs it from requirements.txt"
     command = [found, "ci", "--colors=off", "--error-on-warnings"]

@@ -27,7 +27,7 @@ from helpers.exercises import export as exercises
 
 
 class Two(nn.Module):
-    """Two inputs, one of them of int64, and two outputs."""
+    """Take two inputs, one of them int64, and return two outputs."""
 
     def forward(self, x, ids):
         return x * 2, ids + 1
@@ -130,7 +130,7 @@ def test_onnx_files_lists_all_required_files(two, large, tmp_path):
     shutil.copy(path, tmp_path / "other.onnx")
     with pytest.raises(Exception, match="External data path does not exist"):
         export.OnnxModel(tmp_path / "other.onnx")
-    shutil.copy(files[1], tmp_path)  # the first file may be renamed, the second not
+    shutil.copy(files[1], tmp_path)  # the model file may be renamed, its data file may not
     x = torch.randn(2, 64)
     torch.testing.assert_close(export.OnnxModel(tmp_path / "other.onnx")(x), model(x).detach())
     onnx.save(onnx.load(path), tmp_path / "single.onnx")
@@ -285,7 +285,7 @@ def test_onnx_model_accepts_integers_of_every_dtype(tmp_path, dtype):
     assert torch.equal(export.OnnxModel(tmp_path / "m.onnx")(x), x.flatten())
 
 
-# ---------------------------------------------------------------- torch.export, as the chapter says
+# ---------------------------------------------------------------- claims about torch.export
 
 
 def test_only_the_onnx_exporter_warns_about_training_mode(tmp_path):
@@ -456,7 +456,7 @@ def save(folder, model=None, classes=("a", "b", "c", "d"), example=None, **how):
 
 def test_release_round_trips(tmp_path):
     model = save(tmp_path / "one")
-    assert all(m.training for m in model.modules())  # its mode stays
+    assert all(m.training for m in model.modules())  # saving keeps the mode
     release = export.load_release(tmp_path / "one", Scores)
     x = torch.randn(7, 3)
     torch.testing.assert_close(release.model(x), model.eval()(x).detach())
@@ -536,7 +536,7 @@ class Spoilt(Scores):
 
 
 class Sparse(nn.Module):
-    """Whose buffer cannot be written."""
+    """Register a sparse buffer, which `save_release` cannot write."""
 
     def __init__(self):
         super().__init__()
@@ -553,7 +553,7 @@ class InPlace(Scores):
 
 
 def test_release_is_independent_of_model_mode_and_folders(tmp_path):
-    """A model that changes its input, a class from a generator, a neighbour's folder, any mode."""
+    """Cover in-place models, classes from a generator, a neighbouring folder and any load mode."""
     (tmp_path / "one.tmp").mkdir()
     (tmp_path / "one.tmp" / "mine").write_text("x")
     save(tmp_path / "one", InPlace(), classes=(c for c in "abcd"))
@@ -605,7 +605,7 @@ def test_load_release_reports_damaged_files(tmp_path):
 
 
 class Runs:
-    """Unpickled, it calls `ran`."""
+    """Call `ran` when unpickled."""
 
     def __reduce__(self):
         return ran, ()
@@ -835,7 +835,7 @@ def stack_of_rows(model, requests):
 
 
 def main_thread_only(model, requests):
-    """No graph in the thread that set it up, a graph in all others."""
+    """Build no graph in the main thread, but one in every other thread."""
     if threading.current_thread() is threading.main_thread():
         return answers(model, requests)
     return with_graph(model, requests)

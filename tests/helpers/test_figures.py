@@ -13,7 +13,7 @@ from helpers import figures
 
 
 def luminance(color: str) -> float:
-    """Relative luminance of `#rrggbb`, from WCAG 2.2."""
+    """Return the relative luminance of `#rrggbb` as defined in WCAG 2.2."""
     parts = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
@@ -69,7 +69,7 @@ def drawn(**options):
 
 
 def texts(html: str) -> dict[str | None, list[str]]:
-    """The labels of a figure by their language."""
+    """Return the labels of a figure by language."""
     found: dict[str | None, list[str]] = {}
     for node in ElementTree.fromstring(re.sub("<style>.*?</style>", "", html)).iter("text"):
         found.setdefault(node.get("lang"), []).append(node.text)

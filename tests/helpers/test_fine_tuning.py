@@ -75,10 +75,10 @@ def test_batches_are_reproducible_and_contain_every_sample():
     order = torch.cat([labels for _, labels in first])
     assert not torch.equal(order, y) and torch.equal(order.sort().values, y)
     batches = demos.batches(x, y, 8)
-    assert [list(b[1]) for b in batches] != [list(b[1]) for b in batches]  # each epoch anew
+    assert [list(b[1]) for b in batches] != [list(b[1]) for b in batches]  # reshuffled each epoch
 
 
-# ---------------------------------------------------------------- looking at a fine-tuning
+# ---------------------------------------------------------------- inspecting a fine-tuning run
 
 
 def sgd(parameters, lr=0.1):
@@ -167,7 +167,7 @@ def test_changed_lists_each_child_once_and_new_entries():
     del model[2]
     model[1].running_mean[0] = torch.nan
     kept = fine_tuning.keep(model.append(nn.Linear(2, 2, device="meta")))
-    assert fine_tuning.changed(kept, model) == []  # nan equals nan, meta its like
+    assert fine_tuning.changed(kept, model) == []  # nan equals nan, and meta tensors compare equal
     del model[2]
     assert fine_tuning.changed(kept, model) == ["2"]
 
@@ -222,7 +222,7 @@ def test_download_of_returns_the_file_name_without_a_download(monkeypatch):
         assert file.startswith("regnet_y_400mf-")
     with pytest.raises(KeyError, match="V9"):
         fine_tuning.download_of(lambda: models.resnet18(weights="V9"))
-    assert models.WeightsEnum.get_state_dict.__name__ == "get_state_dict"  # put back
+    assert models.WeightsEnum.get_state_dict.__name__ == "get_state_dict"  # restored
 
 
 def test_children_extractor_returns_the_named_outputs():
@@ -267,7 +267,7 @@ def test_lora_starts_at_the_base_and_merges(inputs, outputs, rank, alpha, bias, 
     assert torch.allclose(merged.weight.double(), base.weight.double() + delta, **loose)
     if dtype != torch.bfloat16:
         assert torch.allclose(layer(x), merged(x), atol=1e-4)
-    assert all(torch.equal(v, before[k]) for k, v in base.state_dict().items())  # left alone
+    assert all(torch.equal(v, before[k]) for k, v in base.state_dict().items())  # unchanged
 
 
 def test_attention_and_encoder_layers_use_the_adapted_weight():
@@ -299,7 +299,7 @@ def test_lora_rejects_other_layers_and_invalid_ranks():
     assert fine_tuning.LoRALinear(nn.Linear(2, 2), np.int64(2)).up.shape == (2, 2)
 
 
-# ---------------------------------------------------------------- the body's rate
+# ---------------------------------------------------------------- learning rate of the backbone
 
 
 def test_body_rate_zero_keeps_the_old_digits():
@@ -546,7 +546,7 @@ def test_check_train_mode_accepts_right_and_rejects_wrong_answers(answer, says):
 
 
 def capture_with(keep, remove=True, check=True, grad=False, first=False, mode=evaluating):
-    """A capture that stores `keep(output)`, with the faults that are asked for."""
+    """Return a capture that stores `keep(output)`, with the requested faults."""
 
     def capture(model, names, x):
         kept, hooks = {}, []
@@ -654,7 +654,7 @@ def test_hooks_are_stored_in_the_private_attributes_of_modules():
     model.register_forward_pre_hook(lambda *_: None)
     assert exercises._hooks(model) == 2, (
         "PyTorch no longer keeps hooks in _forward_hooks and _forward_pre_hooks: "
-        "check_capture cannot see whether an answer leaves one behind"
+        "check_capture cannot detect a hook that an answer leaves behind"
     )
 
 
@@ -720,7 +720,7 @@ def test_check_capture_rejects_a_mode_lost_at_a_missing_name():
     def capture(model, names, x):
         kept, hooks = {}, []
         modes = [(m, m.training) for m in model.modules()]
-        model.eval()  # before the names are looked up, and put back at the end only
+        model.eval()  # before the names are looked up; restored only at the end
         try:
             for name in names:
                 hooks.append(

@@ -259,7 +259,7 @@ def test_compiled_kernel_computes_full_blocks_without_the_rule():
 
 
 def rule_of(allowed):
-    """An answer whose rule is `allowed(doc_i, doc_j, i, j)`."""
+    """Return an answer whose rule is `allowed(doc_i, doc_j, i, j)`."""
 
     def answer(doc):
         return lambda b, h, i, j: allowed(doc[b, i], doc[b, j], i, j)
@@ -382,7 +382,7 @@ def alibi_capped(slopes):
 
 
 def alibi_by_key(slopes):
-    """Right: the softmax ignores a number that all keys of a query have in common."""
+    """Add the bias by key position alone: right, since softmax ignores a constant per query."""
     return lambda score, b, h, i, j: torch.where(i >= j, score + slopes[h] * j, -math.inf)
 
 

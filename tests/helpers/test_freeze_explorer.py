@@ -22,7 +22,7 @@ def settings(switches) -> dict[str, bool]:
 
 
 def rule(frozen, evaluation, given, decay, zeros) -> list[str]:
-    """The names that change, as the chapter explains it."""
+    """Return the names that change by the chapter's rules."""
     trained = given and (not frozen or (zeros and decay))
     return WEIGHTS * trained + STATISTICS * (not evaluation) + HEAD
 
@@ -104,7 +104,7 @@ def test_every_setting_renders_its_changed_tensors(show, cover, lang):
         assert task.inner_text().startswith(("✓ Done", "✓ 完成")) == right
         done |= right
         assert page.evaluate("document.documentElement.scrollWidth") <= 375
-    assert done or lang == "zh"  # the test by keyboard does the task in Chinese
+    assert done or lang == "zh"  # the keyboard test completes the task in Chinese
 
 
 WHY = [

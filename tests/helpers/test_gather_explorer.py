@@ -16,7 +16,7 @@ SIZE = st.integers(1, 4)
 @given(SIZE, SIZE, SIZE, SIZE, st.integers(0, 1), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=150)
 def test_connect_matches_torch_entry_by_entry(rows, columns, high, wide, dim, random):
-    """Where the index is larger than `x` or points beyond it, torch refuses."""
+    """Where the index is larger than `x` or out of range, torch raises."""
     x = torch.tensor([[random.randrange(100) for _ in range(columns)] for _ in range(rows)])
     index = torch.tensor([[random.randrange(4) for _ in range(wide)] for _ in range(high)])
     found = gather.connect(x, dim, index)

@@ -201,7 +201,7 @@ def test_q_sample_rejects_invalid_steps(t, words):
 
 
 def test_q_sample_rejects_integer_images():
-    """Their coefficients would be rounded to 0."""
+    """Coefficients in an integer dtype would be rounded to 0."""
     bars, t = (1 - generative.noise_schedule(10)).cumprod(0), torch.tensor([0, 1, 2])
     for dtype in (torch.uint8, torch.int64):
         x = torch.full((3, 2), 200, dtype=dtype)
@@ -214,7 +214,7 @@ def test_q_sample_rejects_integer_images():
 
 
 def test_prediction_of_another_shape_raises():
-    """(N, 1) and (N,) would broadcast to (N, N)."""
+    """Shapes (N, 1) and (N,) would broadcast to (N, N)."""
     betas = generative.noise_schedule(5)
     with pytest.raises(ValueError, match=r"predicted .* of x, \(4,\), got \(4, 1\)"):
         generative.ddpm_sample(lambda x, t: x[:, None], (4,), betas)
@@ -308,7 +308,7 @@ def test_ddpm_sample_runs_every_step_and_records_no_graph():
 
 
 def test_mixture_prediction_minimizes_the_noise_error():
-    """No other prediction has a smaller error: small changes of it raise the loss."""
+    """Small changes of the prediction raise the loss."""
     bars = (1 - generative.noise_schedule(40)).cumprod(0)
     model = demos.Mixture(torch.tensor([-1.0, 1.0]), torch.tensor([0.3, 0.7]), 0.2, bars)
     g = seeded(4)
@@ -513,7 +513,7 @@ def test_right_answers_pass_for_every_draw(check, right, checks):
 
 
 def stepping(loss, *, clear=True, detach=False, d_mode=None, own=True, value=None):
-    """A generator's step with one thing wrong."""
+    """Return a generator step with one fault."""
 
     def f(G, D, optimizer, z):
         if d_mode is not None:
@@ -745,7 +745,7 @@ def test_batch_norm_removes_shift_and_scale_of_a_batch():
     torch.manual_seed(0)
     x, norm = torch.randn(64, 3), nn.BatchNorm1d(3)
     assert torch.allclose(norm(x), norm(5 * x + 7), atol=1e-3)
-    assert not torch.allclose(norm(x), norm(x**3), atol=0.1)  # another shape remains
+    assert not torch.allclose(norm(x), norm(x**3), atol=0.1)  # the distribution's shape remains
 
 
 def test_number_as_step_raises():

@@ -15,7 +15,7 @@ from helpers.demos import grad_modes as demos
 from helpers.exercises import grad_modes as exercises
 from helpers.timing import time_ratio
 
-# ---------------------------------------------------------------- what a forward pass does
+# ---------------------------------------------------------------- effects of a forward pass
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -47,7 +47,7 @@ def test_effects_restores_buffers():
 
 
 class Propagate(nn.Module):
-    """A layer of a graph network: its buffer is a sparse matrix, which the product saves."""
+    """Multiply by a sparse buffer like a graph layer; autograd saves the buffer."""
 
     def __init__(self):
         super().__init__()
@@ -115,7 +115,7 @@ def test_uses_returns_false_only_for_inference_tensors(dtype, shape):
         quiet = torch.ones(shape, dtype=dtype)
     with torch.inference_mode():
         inference = torch.ones(shape, dtype=dtype)
-        inside = demos.uses(inference)  # asked from within: the answer is about outside
+        inside = demos.uses(inference)  # the result must not depend on the mode
     assert all(demos.uses(quiet).values())
     found = demos.uses(inference)
     assert [use for use, works in found.items() if works] == ["add it to a parameter"]
@@ -151,7 +151,7 @@ def test_memory_by_mode_counts_activations_per_block(depth, batch, width):
 def test_saved_bytes_matches_a_manual_count(n, features, out):
     x = torch.randn(n, features)
     linear = nn.Linear(features, out)
-    assert grad_modes.saved_bytes(linear, x) == 0  # saves x, which is there anyway
+    assert grad_modes.saved_bytes(linear, x) == 0  # saves x, which exists anyway
     sigmoids = nn.Sequential(linear, nn.Sigmoid(), nn.Sigmoid())
     assert grad_modes.saved_bytes(sigmoids, x) == 2 * n * out * 4  # each saves its output
     shared = nn.Sequential(linear, nn.Sigmoid(), nn.Linear(out, 1))
@@ -502,7 +502,7 @@ def test_check_stream_returns_the_expected_verdict(answer, says):
 
 
 def assert_verdict(check, answer, says):
-    """The verdict, which must be the same and leave the mode alone, whatever the mode is."""
+    """Assert the same verdict in both grad modes, and that the mode is kept."""
     for record in (True, False):
         with torch.set_grad_enabled(record):
             verdict = check(answer)

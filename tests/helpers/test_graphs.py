@@ -22,12 +22,12 @@ def seeded(seed: int) -> torch.Generator:
 
 
 def random_graph(seed: int, n: int, count: int) -> torch.Tensor:
-    """Edges with repetitions and self-loops, in one direction."""
+    """Return random directed edges, shape (2, count), with repetitions and self-loops."""
     return torch.randint(n, (2, count), generator=seeded(seed))
 
 
 def dense(edges: torch.Tensor, n: int, weight: torch.Tensor | None = None) -> torch.Tensor:
-    """Matrix whose rows are targets; repeated edges add up."""
+    """Return the (n, n) matrix of targets by sources; repeated edges add up."""
     weight = torch.ones(edges.shape[1]) if weight is None else weight
     return weight.new_zeros(n, n).index_put((edges[1], edges[0]), weight, accumulate=True)
 

@@ -15,7 +15,7 @@ EXPONENTS = range(halves.SMALLEST, halves.LARGEST + 1, halves.STEP)
 
 
 def gradients() -> torch.Tensor:
-    """All gradients, one number for each."""
+    """Return all gradients, one float64 element each."""
     sizes = torch.tensor([halves.MANTISSA * 2.0**e for e in EXPONENTS], dtype=torch.float64)
     return sizes.repeat_interleave(torch.tensor(DATA["counts"]))
 
@@ -26,7 +26,7 @@ SAFE = [
 
 
 def counted(kind: int, scale: int) -> dict[str, int]:
-    """From the data, as the element counts them."""
+    """Count the gradients of each kind as the element does."""
     found = dict.fromkeys(("zero", "few", "normal", "inf"), 0)
     for e, n in zip(EXPONENTS, DATA["counts"], strict=True):
         found[DATA["stored"][kind][e + scale - DATA["first"]][0]] += n
@@ -55,7 +55,7 @@ def test_errors_match_the_stored_number():
 
 
 def test_claims_of_chapter_and_fallback_hold():
-    """A quarter is lost without a scale, most others lose digits, and the default scale is safe."""
+    """Unscaled, a quarter underflows to 0 and most others lose digits; the default scale works."""
     now = counted(0, 0)
     assert 0.2 < now["zero"] / len(gradients()) < 0.3
     assert now["few"] > (len(gradients()) - now["zero"]) / 2

@@ -126,7 +126,7 @@ def test_region_confusion_accepts_an_image_and_a_batch():
     assert one.shape == (3, 12, 18) and source.shape == (6, 6)
     assert torch.equal(one, shuffle_blocks(x[0], source))
     _, sources = images.region_confusion(x, 6, 2)
-    assert len({tuple(s.flatten().tolist()) for s in sources}) == 5  # each image its own
+    assert len({tuple(s.flatten().tolist()) for s in sources}) == 5  # each image has its own order
     again = [images.region_confusion(x, 6, 2, torch.Generator().manual_seed(3)) for _ in range(2)]
     assert torch.equal(again[0][0], again[1][0]) and torch.equal(again[0][1], again[1][1])
     empty, none = images.region_confusion(torch.rand(0, 3, 12, 18), 6, 2)
@@ -218,7 +218,7 @@ def test_segment_indices_rejects_invalid_arguments(n):
 
 
 def numbered(count: int, height: int = 48, width: int = 64) -> Tensor:
-    """Red frames whose green counts them."""
+    """Return red frames whose green channel encodes the frame number."""
     frames = torch.zeros(count, 3, height, width, dtype=torch.uint8)
     frames[:, 0] = 250
     frames[:, 1] = (8 * torch.arange(count)).view(-1, 1, 1)

@@ -26,7 +26,7 @@ from helpers.installation import (
     this_machine,
 )
 
-# A machine on which nothing is wrong.
+# A correctly configured machine.
 SOUND = Machine(
     torch="2.9.0+cu128",
     cuda="12.8",
@@ -75,7 +75,7 @@ def test_runs_supports_arch_and_family_specific_code():
 def test_runs_rejects_an_invalid_capability(capability):
     with pytest.raises(ValueError, match=r"capability must be a pair such as \(8, 9\), got"):
         runs(capability, ["sm_86"])
-    assert runs([8, 6], ["sm_86"]) == "sm_86"  # as JSON has it
+    assert runs([8, 6], ["sm_86"]) == "sm_86"  # a list, as in JSON
 
 
 @pytest.mark.parametrize("archs", ["sm_86", None, 86])
@@ -170,7 +170,7 @@ def test_diagnose_lists_import_errors_first():
 
 
 def test_successful_gpu_computation_overrides_the_tables():
-    """A driver with NVIDIA's package for forward compatibility, a Jetson without `nvidia-smi`."""
+    """Examples are NVIDIA's forward compatibility package and a Jetson without `nvidia-smi`."""
     for odd in ({"driver": "470.1"}, {"driver": None, "gpus": ()}, {"cuda": None}):
         assert diagnose(replace(SOUND, **odd)) and not diagnose(replace(SOUND, **odd, gpu_error=""))
     second = replace(SOUND, gpu_error="", gpus=(*SOUND.gpus, ("GTX 1080", (6, 1))))
@@ -286,7 +286,7 @@ def test_command_runs_beside_files_that_shadow_modules(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["operator", "keyword", "functools", "types"])
 def test_safe_path_option_reports_files_that_stop_the_command(tmp_path, name):
-    """Python needs these to start a module, before the command can look at the folder."""
+    """Python imports these modules before the command can inspect the folder."""
     (tmp_path / f"{name}.py").touch()
     stopped, started = started_with(tmp_path), started_with(tmp_path, "-P")
     assert f"'{name}'" in stopped.stderr.splitlines()[-1] and not stopped.stdout
@@ -333,7 +333,7 @@ def test_shadows_include_only_files_that_python_imports(tmp_path, monkeypatch):
         ([*path[:packages], "", *path[packages:]], ("torch.py",)),
         ([*path, ""], ()),
         (path, ()),
-        (path[packages:] + path[:packages], ()),  # beside torch, and nothing is hidden
+        (path[packages:] + path[:packages], ()),  # the script's folder is site-packages
     ):
         monkeypatch.setattr(sys, "path", searched)
         assert installation._shadows() == found

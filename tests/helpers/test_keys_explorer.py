@@ -49,11 +49,11 @@ def test_each_state_matches_load_state_dict(switches):
             line = re.search(rf"{title} key\(s\) in state_dict: (.*)", text)
             assert re.findall(r'"([^"]+)"', line[1] if line else "") == want
     else:
-        assert sizes and "key(s)" not in text  # with strict=False only the sizes are complained of
+        assert sizes and "key(s)" not in text  # with strict=False only size mismatches are reported
 
 
 def test_claims_of_chapter_and_fallback_hold():
-    """Nothing is loaded at first; one setting loads all that fits; half may be, with an error."""
+    """Nothing loads at first; one setting loads all that fits, another does so with an error."""
     full = {k for k, v in OWN.items() if v.shape == saved_model().state_dict().get(k, v).shape}
     done = [s for s in GRID if not loaded(edited(*s[1:]), s[0])[0]]
     assert loaded(edited(*[False] * 4), False)[1] == []

@@ -115,7 +115,7 @@ def test_leaks_distinguishes_causal_from_non_causal_models():
         assert lm.leaks(model, torch.randint(9, (2, 6)), 9) is not causal
 
     class Peeks(nn.Module):
-        """Causal, but for one pair of places."""
+        """Read one later position; the rest is causal."""
 
         def forward(self, ids):
             out = F.one_hot(ids, 3).float()
@@ -140,7 +140,7 @@ def test_offsets_returns_the_distance_of_perfect_models():
         assert found == {k: float(k == ahead) for k in range(4)}
 
 
-# ---------------------------------------------------------------- what training does
+# ---------------------------------------------------------------- training
 
 
 def fit(labels, seed=0, steps=100, **how):
@@ -229,12 +229,12 @@ def test_next_token_loss_matches_cross_entropy():
 
 
 def overflowing(ids):
-    """Scores of a model that is wrong by far more than a float's exponent."""
+    """Return logits so wrong that the perplexity overflows."""
     return 2e3 * F.one_hot(ids, 7).float()
 
 
 class Plain(nn.Module):
-    """A function as a module, with a part that stays in evaluation mode."""
+    """Wrap a function as a module, with a submodule that stays in eval mode."""
 
     def __init__(self, score):
         super().__init__()
@@ -480,7 +480,7 @@ def test_adapters_in_checkpointed_blocks_require_input_gradients(reentrant, expe
     model = lm.GPT(9).requires_grad_(False)
     for block in model.blocks:
         block.qkv = fine_tuning.LoRALinear(block.qkv, rank=2)
-    model.norm.requires_grad_(True)  # a later part that learns, so that no error follows
+    model.norm.requires_grad_(True)  # a trainable later module, so that backward() raises no error
     x = model.tokens(torch.randint(9, (1, 5))).requires_grad_(expected)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -80,7 +80,7 @@ def test_plateau_receives_each_metric_once(metrics, patience):
         better = metric < best * (1 - 1e-4)
         best, bad = (metric, 0) if better else (best, bad + 1)
         if bad > patience:
-            # PyTorch leaves a rate alone that would change by 1e-8 or less
+            # PyTorch skips a change of the learning rate by 1e-8 or less
             lr, bad = (lr * 0.1 if lr - lr * 0.1 > 1e-8 else lr), 0
     assert learning_rate.rates(make, len(metrics), metrics=metrics) == pytest.approx(want)
 
@@ -115,7 +115,7 @@ def test_gallery_covers_and_draws_ten_schedulers():
     figure = demos.draw_gallery(curves)
     for axis, values in zip(figure.axes, curves.values(), strict=True):
         assert axis.lines[0].get_ydata().tolist() == values
-        assert axis.lines[0].get_drawstyle() == "steps-post"  # a rate holds for its whole epoch
+        assert axis.lines[0].get_drawstyle() == "steps-post"  # constant within an epoch
     assert len(demos.draw_gallery(dict(list(curves.items())[:3])).axes) == 3
 
 
@@ -164,7 +164,7 @@ def test_warm_up_prevents_divergence_of_a_bad_start(seed):
 
 
 def test_train_digits_starts_at_the_first_warm_up_rate():
-    """After one step at lr / n the second loss is that of a run with lr / n and no warm-up."""
+    """The second loss equals that of a run at lr / n without warm-up."""
     slow = demos.train_digits(0.01, steps=2)
     warm = demos.train_digits(0.1, warm_up=10, steps=2)
     fast = demos.train_digits(0.1, steps=2)

@@ -32,7 +32,7 @@ class LoadingWorkers(Dataset):
 
 
 class Orders:
-    """A batch sampler that the training process asks for a batch whenever it orders one."""
+    """Yield one index per batch, and count the batches that DataLoader has requested."""
 
     def __init__(self) -> None:
         self.ordered = 0

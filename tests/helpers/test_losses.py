@@ -11,7 +11,7 @@ from helpers.exercises import losses as exercises
 seeds = st.integers(0, 10**6)
 
 
-# ---------------------------------------------------------------- what a loss asks for
+# ---------------------------------------------------------------- target_distribution
 
 
 @settings(deadline=None, max_examples=40)
@@ -208,7 +208,7 @@ def test_alternative_solutions_pass(check, right):
 def test_weight_of_a_single_class_cancels_only_in_the_mean(seed, n, c, w):
     logits = torch.randn(n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     y = torch.full((n,), c)
-    y[1:2] = -100  # does not count
+    y[1:2] = -100  # ignored
     weight = torch.rand(3, dtype=torch.float64) + 0.5
     weight[c] = w
     plain = F.cross_entropy(logits, y)
@@ -244,7 +244,7 @@ def test_reduction_none_returns_the_target_shape():
     for extra in ((), (4,), (4, 5)):
         logits, y = torch.randn(2, 3, *extra), torch.zeros(2, *extra, dtype=torch.long)
         assert F.cross_entropy(logits, y, reduction="none").shape == y.shape
-        soft = logits.softmax(1)  # the class dimension goes
+        soft = logits.softmax(1)  # the class dimension is reduced
         assert F.cross_entropy(logits, soft, reduction="none").shape == y.shape != soft.shape
 
 

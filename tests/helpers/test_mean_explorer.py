@@ -91,7 +91,7 @@ def test_explorer_opens_with_different_means_and_task_completes(show, data):
     element, task = page.locator("mean-explorer"), page.locator("mean-explorer .task")
     assert cells(element)[1] != cells(element)[3]
     samples = element.locator(".batches button")
-    samples.nth(1).click()  # all count: they agree, but nothing is left out
+    samples.nth(1).click()  # all samples count, so the means agree, but no sample is left out
     assert cells(element)[1] == cells(element)[3] and task.inner_text().startswith("任务")
     samples.nth(0).click()
     samples.nth(2).click()

@@ -93,7 +93,7 @@ def test_stats_match_documented_names() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_storage_identity_and_expiry_include_views(device: str) -> None:
-    """`StorageWeakRef` and `UntypedStorage._cdata` see through views, and see the end."""
+    """`StorageWeakRef` and `UntypedStorage._cdata` identify a view's storage and report its end."""
     x, other = (torch.empty(4, device=device) for _ in range(2))
     view = x[1:]
     same = memory_caching._identity(view.untyped_storage())
@@ -106,7 +106,7 @@ def test_storage_identity_and_expiry_include_views(device: str) -> None:
     assert gone()
 
 
-# Who keeps memory alive
+# References that keep memory alive
 
 
 def test_watch_detects_memory_kept_after_del() -> None:
@@ -177,7 +177,7 @@ def test_allocations_match_the_notes_trace() -> None:
     steps = replay([*trace, ("empty_cache",)])
     theirs = replay(notes_trace())
     assert steps[-1].counters == theirs[-1].counters
-    # the images made on the CPU come on top when no device is named
+    # without a device, the images created on the CPU are counted too
     assert len(sizes(allocations(notes_code))) == len(sizes(trace)) + len(NOTES_BATCHES) + 2
 
 
@@ -261,7 +261,7 @@ def test_footprint_counts_a_resized_storage_as_a_new_block() -> None:
     assert footprint(lambda: torch.add(torch.ones(500), 1, out=outside)).kept == 2000
 
 
-# What training memory consists of
+# Parts of training memory
 
 
 def network(batch: int = 64, kind: type = torch.optim.Adam, width: int = 32) -> tuple:
@@ -295,7 +295,7 @@ def test_training_memory_matches_a_manual_count(batch: int, width: int, kind: ty
 
 
 def test_training_memory_matches_saved_tensors() -> None:
-    """At a large batch the peak's activations are what the graph saved, and little more."""
+    """At a large batch the peak's activations are little more than the tensors the graph saved."""
     net, _, _ = network(4096)
     saved = {}
 
@@ -350,7 +350,7 @@ def test_a_gpu_saves_a_bool_mask_for_dropout_and_a_cpu_one_of_the_input_s_dtype(
 
 
 def test_mem_tracker_returns_four_parts_and_a_total() -> None:
-    """`MemTracker`: one list per device, weights, gradients, optimizer, activations, total."""
+    """`MemTracker` reports weights, gradients, optimizer, activations and total per device."""
     snapshot = memory_caching._fullest_moment(*network())
     assert set(snapshot) == {"cpu"}
     *parts, total = snapshot["cpu"]
@@ -596,7 +596,7 @@ def test_check_mean_loss_rejects_wrong_answers(answer: object, message: str) -> 
 
 
 def inplace_saves(activation: type, **options: object) -> list[float]:
-    """What the in-place form saves: forward peak, kept for backward, peak of a step."""
+    """Return the savings of the in-place form in sizes of x: forward peak, kept, step peak."""
     x = torch.ones(1024, 16)
 
     def memory(inplace: bool) -> list[float]:

@@ -22,7 +22,7 @@ from helpers.fake import fake_tensors
 HALVES = (torch.float16, torch.bfloat16)
 
 
-# ---------------------------------------------------------------- what autocast chooses
+# ---------------------------------------------------------------- dtypes under autocast
 
 OPERATIONS = {
     "linear": lambda h: F.linear(h.float(), h.float()),
@@ -46,7 +46,7 @@ def test_result_types_match_real_tensors_on_cpu(dtype):
 
 
 ONE, LABELS = torch.ones(4), torch.tensor([0, 1, 2, 3])
-# What the losses of torch.nn take; those that are not named take two tensors of one shape.
+# Arguments of torch.nn's losses; the losses not listed take two tensors of the same shape.
 TAKE = {
     "NLLLoss": lambda a: (a, LABELS),
     "CrossEntropyLoss": lambda a: (a, LABELS),
@@ -140,7 +140,7 @@ def test_autocast_without_device_rejects_device_indices(device):
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "xpu"])
 def test_result_types_supports_devices_missing_in_the_build(device):
-    """Whatever this PyTorch is built for: it lacks one of them."""
+    """Every build lacks support for at least one of these devices."""
     found = mixed.result_types(OPERATIONS, device, torch.float16)
     assert found["linear"] == "float16" and found["mse"] == "float32"
     assert found["softmax"] == ("float16" if device == "cpu" else "float32")
@@ -225,7 +225,7 @@ def test_in_float32_rejects_generators_and_coroutines():
         mixed.in_float32(3)
 
 
-# ---------------------------------------------------------------- what a type holds
+# ---------------------------------------------------------------- ranges of dtypes
 
 
 @settings(deadline=None, max_examples=60)
@@ -362,7 +362,7 @@ def test_scaled_step_rejects_invalid_arguments(optimizers, norm, says):
 
 
 def test_scaled_step_skips_infinite_gradients_when_fused():
-    """It is called even where gradients are infinite, and leaves the weights alone itself."""
+    """The fused step() runs even with infinite gradients, and skips the update itself."""
     for factor in (1.0, torch.inf):
         w = nn.Parameter(torch.ones(1))
         optimizer = torch.optim.Adam([w], lr=0.1, fused=True)
@@ -392,7 +392,7 @@ def stepper(*calls):
             "unscale": lambda: scaler.unscale_(optimizer),
             "clip": lambda: clip(model.parameters(), max_norm),
             "value": lambda: nn.utils.clip_grad_value_(model.parameters(), max_norm),
-            "rescale": rescale,  # to max_norm, also where the norm is smaller
+            "rescale": rescale,  # to max_norm, even where the norm is smaller
             "step": lambda: scaler.step(optimizer),
             "own step": optimizer.step,
             "update": scaler.update,
@@ -411,7 +411,7 @@ def without(call):
 
 
 def other(*, step=None, scale=None, after=None):
-    """The right step with one thing changed."""
+    """Return the right step with one change."""
 
     def answer(model, x, y, optimizer, scaler, max_norm):
         optimizer.zero_grad()
@@ -695,7 +695,7 @@ def test_a_scheduler_warns_if_the_first_step_is_skipped(skipped):
 
 
 def test_autocast_caches_only_trained_weights():
-    """A weight that is trained; not one that is frozen, nor anything in inference mode."""
+    """Autocast caches a trainable weight, but no frozen one and nothing in inference mode."""
 
     def old_copy(frozen, mode):
         layer, x = nn.Linear(3, 1).requires_grad_(not frozen), torch.ones(1, 3)
@@ -709,7 +709,7 @@ def test_autocast_caches_only_trained_weights():
 
 
 def test_adam_hides_clipping_before_unscale():
-    """Its step is as long as it should be, and each gradient is cut to one norm."""
+    """Adam's step has the expected length although each gradient is clipped to the same norm."""
     length, norm = [], []
     for early in (True, False):
         for size in (0.01, 1.0):

@@ -30,7 +30,7 @@ def test_each_effect_matches_its_setting(mode, training, frozen):
 
 
 def test_kept_memory_is_input_and_activations():
-    """64 inputs and the output of Linear, 4 floats each, and in train() what the layers add."""
+    """eval() keeps 64 inputs and outputs of 4 floats; train() adds tensors of the other layers."""
     both = 2 * 64 * 4 * 4
     assert switched("enable_grad", training=False, frozen=False)["kept"] == both
     masks = switched("enable_grad", training=True, frozen=False)["kept"] - both

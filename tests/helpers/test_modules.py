@@ -354,7 +354,7 @@ def test_torchinfo_moves_models_to_gpu_only_without_input_data(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     model = nn.Linear(1, 1)  # on the CPU
-    assert get_device(model, None) == torch.device("cuda")  # where summary would move it
+    assert get_device(model, None) == torch.device("cuda")  # summary would move the model there
     assert get_device(model, [torch.ones(1, 1)]) is None  # with input_data it moves nothing
 
 
@@ -382,7 +382,7 @@ def test_parameter_is_registered_unless_arithmetic_replaces_it():
         return nn.Parameter(torch.ones(3))
 
     for value in (made().requires_grad_(False), nn.init.zeros_(made())):
-        assert len(list(Holds(value).parameters())) == 1  # not the outermost call, and fine
+        assert len(list(Holds(value).parameters())) == 1  # Parameter() need not be outermost
     for value in (made() * 2, made().double(), made().view(1, 3), made().detach()):
         assert not list(Holds(value).parameters())
 

@@ -60,7 +60,7 @@ def gone(pid, seconds=10):
 
 
 def close_to(curve):
-    """A curve equal to this one, up to float32."""
+    """Return a curve equal to this one within float32 precision."""
     return [(step, pytest.approx(value, rel=1e-6)) for step, value in curve]
 
 
@@ -147,10 +147,10 @@ def test_missing_visdom_error_names_the_packages(monkeypatch):
 
 
 def test_visdom_server_start_requires_network_access(tmp_path):
-    """What `python -m visdom.server` does first, with every proxy a closed port."""
+    """Run the server's first step, the script download, with every proxy set to a closed port."""
     closed = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "all_proxy")}
     code = (
-        "import sys; sys.modules['torch'] = None\n"  # as the server does: faster
+        "import sys; sys.modules['torch'] = None\n"  # as the server does
         "from visdom.server.build import download_scripts\n"
         f"download_scripts(install_dir={str(tmp_path)!r})\nprint('came up')"
     )
@@ -216,7 +216,7 @@ def test_visdom_sends_all_requests_through_its_session(server, monkeypatch):
     sink("loss", 1, 0.5)
     assert asked == [("POST", "/win_exists", 7), ("POST", "/events", 7)], (
         "visdom no longer posts through `session`, where VisdomSink sets the timeout, leaves out "
-        "proxies and refuses error pages"
+        "proxies and rejects error pages"
     )
 
 
@@ -227,7 +227,7 @@ def test_server_error_page_raises(server):
 
 
 def run_with(logger, epochs=6, after=None):
-    """Train to the end; what was warned on the way."""
+    """Train to the end and return the warnings."""
     with warnings.catch_warnings(record=True, action="always") as caught:
         done = 0
         for epoch, values in demos.train(epochs=epochs):
@@ -241,7 +241,7 @@ def run_with(logger, epochs=6, after=None):
 
 def test_training_continues_when_the_server_hangs_or_dies(tmp_path, capsys):
     with monitoring.visdom_server() as doomed:
-        if hasattr(signal, "SIGSTOP"):  # hanging costs one timeout, not one per number
+        if hasattr(signal, "SIGSTOP"):  # a hanging server costs one timeout, not one per number
             sink, ended = monitoring.VisdomSink(doomed.port, env="stuck", seconds=1), []
             request = sink.vis.session.request
 
@@ -277,7 +277,7 @@ def test_read_window_raises_when_the_server_is_down():
     import visdom
 
     vis = visdom.Visdom(offline=True, log_to_filename=os.devnull)
-    vis.win_exists = lambda window: None  # what it returns when nobody answers
+    vis.win_exists = lambda window: None  # its result when no server responds
     with pytest.raises(ConnectionError, match="no visdom server responds"):
         monitoring.read_window(vis, "Loss")
 
@@ -292,7 +292,7 @@ def test_visdom_sink_without_a_server_raises_immediately():
 
 @pytest.fixture(scope="module")
 def browser(chromium):
-    """A browser of its own, because one of its pages freezes."""
+    """Yield a separate browser, because one of its pages freezes."""
     launched = chromium()
     yield launched
     launched.close()
@@ -365,7 +365,7 @@ def test_infinity_freezes_the_page_unless_the_sink_filters_it(server, browser):
     point = {"X": np.array([2]), "Y": np.array([math.inf]), "win": "raw", "name": "raw"}
     sink.vis.line(**point, update="append")
     sink("raw", 3, 1.0)
-    sink("good", 3, 3.0)  # when this one has come, so has the one before
+    sink("good", 3, 3.0)  # points are drawn in order: once this one is there, so is the one before
     page.wait_for_function(f"JSON.stringify({visdom_page.LINES}).includes('[1,2,3],[null,2,3]')")
     raw = [line for plot in page.evaluate(visdom_page.LINES) for line in plot if line[0] == "raw"]
     assert raw == [["raw", [1], [1]]]
@@ -474,7 +474,7 @@ def test_training_continues_on_a_full_disk(tmp_path, monkeypatch):
     assert "No space left on device" in text[0] and logger.sinks == []
     logger.close()
     monkeypatch.undo()
-    assert monitoring.read_scalars(tmp_path)["Loss/train"][0] == (0, 1.0)  # what came before stays
+    assert monitoring.read_scalars(tmp_path)["Loss/train"][0] == (0, 1.0)  # earlier values are kept
 
 
 def test_failing_close_of_a_sink_warns():

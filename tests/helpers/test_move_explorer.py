@@ -84,7 +84,7 @@ def test_try_move_rejects_unknown_arguments(kind, move):
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_explorer_shows_every_row(show, lang):
-    # Two on a page: the second one is parsed when the element is defined already.
+    # Two explorers: the second is parsed after the element is defined.
     explorer = move_rows.move_explorer(lang)
     page = show(explorer, explorer, width=375)
     assert page.evaluate("document.documentElement.scrollWidth") <= 375

@@ -47,7 +47,7 @@ STATE = """(e) => { const root = e.shadowRoot, path = (s) => root.querySelector(
 
 
 def density(x: torch.Tensor, left: float) -> torch.Tensor:
-    """The density of the noisy data, by torch."""
+    """Return the density of the noisy data, computed with torch.distributions."""
     mixture = torch.distributions.MixtureSameFamily(
         torch.distributions.Categorical(torch.tensor(noise.WEIGHTS)),
         torch.distributions.Normal(

@@ -51,7 +51,7 @@ def test_moving_reports_replaced_buffers_of_an_uncopyable_model():
             return self.out
 
     model, x = Keeps(), torch.randn(4, 3)
-    model(x)  # deepcopy would refuse it now
+    model(x)  # deepcopy would now raise
     kept = model.mean
     assert normalization.moving(model, x + 1) == ["mean"]
     assert model.mean is kept and torch.equal(kept, x.mean(0))
@@ -85,7 +85,7 @@ def test_only_batchnorm_in_training_mode_depends_on_the_batch():
 def test_neighbour_noise_equals_the_standard_deviation():
     class Sum(nn.Module):
         def forward(self, x):
-            return x + x.sum(0)  # of one standard normal neighbour and the sample itself
+            return x + x.sum(0)  # sums one standard normal neighbour and the sample itself
 
     assert demos.neighbour_noise(Sum(), 2, trials=3000) == pytest.approx(1, rel=0.05)
 
@@ -126,7 +126,7 @@ def test_signal_is_reproducible_and_keeps_the_random_state():
 def test_identity_weights_halve_the_power_once():
     sizes = demos.signal(nn.init.eye_, depth=3, width=64)
     assert sizes["forward"][0] == pytest.approx(1, abs=0.02)
-    for later in sizes["forward"][1:]:  # the second ReLU finds nothing negative
+    for later in sizes["forward"][1:]:  # later ReLUs receive no negative values
         assert later == pytest.approx(math.sqrt(0.5), abs=0.02)
     assert sizes["backward"][-1] == pytest.approx(1, abs=0.02)
 

@@ -34,7 +34,7 @@ from helpers.tensor_recipes import EXACT
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that only the test moves."""
+    """Replace the clock with one that only the test advances."""
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
@@ -48,7 +48,7 @@ def clock(monkeypatch):
 def test_shares_match_the_clock(clock, load, work):
     def batches():
         for i in range(6):
-            clock(100.0 if i == 0 else load)  # the first starts workers
+            clock(100.0 if i == 0 else load)  # the first batch includes starting the workers
             yield i
 
     seen = []
@@ -74,7 +74,7 @@ def test_shares_stops_after_the_given_batches(clock):
     assert performance.shares(endless(), lambda _: clock(1.0), batches=3)["data"] == 0.5
     assert len(asked) == 4
     performance.shares(endless(), lambda _: clock(1.0))
-    assert len(asked) == 4 + 1 + 50  # a warm-up and the default
+    assert len(asked) == 4 + 1 + 50  # one warm-up batch and the default number
     assert performance.shares([0, 0], lambda _: None) == {"data": 0.0, "step": 0.0}
 
 
@@ -179,7 +179,7 @@ def test_fullgraph_functions_run_uncompiled_when_counted(helper):
     assert found == ([] if helper is performance.waits else {"aten.ones": 1, "aten.sin": 1})
     assert torch.equal(result[0], torch.ones(2).sin()) and len(graphs) == 0
     compiled(torch.ones(2))
-    assert len(graphs) == 1  # afterwards it is compiled again
+    assert len(graphs) == 1  # the function compiles again after the count
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
@@ -273,8 +273,8 @@ def put(index, value, shape=(4,)):
     x[index] = value
 
 
-# The table of `test_sync_warning` in PyTorch's test/test_torch.py, but for indices on another
-# device, and what is read on the CPU.
+# The cases of `test_sync_warning` in PyTorch's test/test_torch.py, without indices on another
+# device and values read on the CPU.
 FREE = {
     "put a number by mask": lambda: put(MASK, 1.0),
     "put by index": lambda: put(INDEX, Y),
@@ -568,7 +568,7 @@ def test_existing_graphs_still_run_after_the_recompile_limit(caplog):
     [(8, {"strings": 8, "lengths": 2}), (16, {"strings": 12, "lengths": 2})],
 )
 def test_larger_recompile_limit_compiles_each_constant(limit, compilations):
-    """Strings are constants of a graph each; of lengths the second makes a graph for all."""
+    """Each string compiles its own graph; the second length compiles one graph for all lengths."""
     cases = {
         "strings": (lambda x, kind: x * len(kind), [(torch.ones(2), k) for k in "abcdefghijkl"]),
         "lengths": (lambda x: x * 2, [(torch.ones(n),) for n in range(2, 14)]),
@@ -793,7 +793,7 @@ def all_at_once(loader, step, clock, wait):
 
 
 def ahead(loader, step, clock, wait):
-    """Right, though it asks for the next batch when the step is done."""
+    """Fetch the next batch after the step: also right."""
     begin = clock()
     batch, data, compute = next(loader, None), clock() - begin, 0
     while batch is not None:
@@ -851,7 +851,7 @@ def test_check_split_time_returns_the_expected_verdict(answer, says):
     for _ in range(5):
         result = exercises.check_split_time(answer)
         if answer in (exchanged, late) and not result.passed:
-            continue  # another sentence where times happen to be equal
+            continue  # the message differs where times happen to be equal
         expect(result, says)
 
 
@@ -990,7 +990,7 @@ def test_check_mean_below_returns_the_expected_verdict(answer, says):
 
 
 def test_check_mean_below_rejects_nanmean():
-    """Right numbers, but `nan_to_num` cuts the gradient where the mean is -inf."""
+    """Right numbers, but `nan_to_num` zeroes the gradient where the mean is -inf."""
     expect(exercises.check_mean_below(by_nanmean), "the gradient is wrong")
 
 

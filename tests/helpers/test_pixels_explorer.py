@@ -37,7 +37,7 @@ def fails(setting) -> bool:
 
 
 def by_hand(setting) -> np.ndarray:
-    """The four pictures as the model is given them, by NumPy: float64 of shape (4, 3, 16, 16)."""
+    """Compute the model's four input pictures in NumPy: float64 of shape (4, 3, 16, 16)."""
     rgb, layout, scale, normalized = setting
     x = trained().pictures[shown()].numpy().astype(np.float64)
     x = x if rgb else x[..., ::-1]
@@ -50,7 +50,7 @@ def by_hand(setting) -> np.ndarray:
 
 
 def test_model_classifies_all_images_by_mean_colour():
-    """Its weights, applied to the mean colours in float64, give the same answers."""
+    """The model's weights, applied to mean colours in float64, give the same predictions."""
     model, mean, std, pictures, label, names = trained()
     assert len(label) == DATA["all"] == 189 and names == tuple(NAMES["en"])
     text = answered(prepared(*RIGHT)).argmax(1)
@@ -84,7 +84,7 @@ def test_each_row_matches_torch(setting):
     assert right == (chances.argmax(1) == trained().label).sum()
     assert output == chances[shown()].argmax(1).tolist()
     assert percents == pytest.approx((100 * best[shown()]).tolist(), abs=0.51)
-    assert (best - second).min() > 1e-4  # rounding elsewhere would name the same
+    assert (best - second).min() > 1e-4  # rounding cannot change the predicted class
     assert ((100 * best[shown()]) % 1 - 0.5).abs().min() > 1e-3
 
 

@@ -1,4 +1,4 @@
-"""What a question finds: the titles, answers, names and queries of sections."""
+"""Test the search by titles, answers, names and queries of sections."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ QUESTIONS = Questions(
 @pytest.mark.parametrize(
     ("question", "first"),
     [
-        ("too high", "Workers"),  # in no other words
+        ("too high", "Workers"),  # only in `queries`
         ("开几个合适", "Workers"),
         ("how to measure", "Workers"),
         ("copy", "Memory"),

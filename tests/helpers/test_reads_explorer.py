@@ -30,7 +30,7 @@ def own(n: int) -> str:
 @given(st.integers(0, 10**6), st.sampled_from(CHOICES), st.sampled_from(list(reads.WAYS)))
 @settings(deadline=None, max_examples=40)
 def test_changed_step_changes_the_vectors_that_depend_on_it(seed, choice, way):
-    """Another layer, by another method: a change of the input in place of a gradient."""
+    """Check another layer by changing the input instead of computing a gradient."""
     both, packed = choice
     torch.manual_seed(seed)
     lstm = nn.LSTM(3, reads.HIDDEN, bidirectional=both, batch_first=True).double()
@@ -152,7 +152,7 @@ def test_task_requires_both_directions(show):
     packed.check()
     element.locator("select").select_option("3")  # the backward state alone
     assert task.inner_text().startswith("任务")
-    both.uncheck()  # all right, with one direction
+    both.uncheck()  # correct, but with one direction only
     assert task.inner_text().startswith("任务")
     both.check()
     element.locator("select").select_option("5")

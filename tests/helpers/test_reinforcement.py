@@ -210,7 +210,7 @@ def test_generalized_advantages_rejects_invalid_arguments():
 
 
 def clipped(r, a, clip):
-    """The objective by cases, as the paper's figure 1 draws it."""
+    """Return the clipped objective by cases, as in figure 1 of the paper."""
     return min(r, 1 + clip) * a if a >= 0 else max(r, 1 - clip) * a
 
 
@@ -368,7 +368,7 @@ def test_slips_depend_on_the_seed_and_not_the_global_generator():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-# ---------------------------------------------------------------- what the prose says
+# ---------------------------------------------------------------- sentences of the chapter
 
 
 def test_list_or_sum_of_tensors_keeps_all_graphs():

@@ -176,7 +176,7 @@ def test_to_tf32_handles_ties_infinities_and_nan():
     x = torch.tensor([0.0, -0.0, 1.0, 1 + 2**-11, 1 + 3 * 2**-11, float("inf"), -float("inf")])
     message = r.to_tf32(x).tolist()
     assert message == [0.0, 0.0, 1.0, 1.0, 1 + 2**-9, float("inf"), -float("inf")]  # ties to even
-    payloads = torch.tensor([0x7F800001, 0x7FFFFFFF], dtype=torch.int32)  # NaN by one bit, by all
+    payloads = torch.tensor([0x7F800001, 0x7FFFFFFF], dtype=torch.int32)  # NaN, one bit or all set
     assert r.to_tf32(payloads.view(torch.float32)).isnan().all()
     assert not r.to_tf32(torch.ones(1, requires_grad=True)).requires_grad
     with pytest.raises(ValueError, match="x must be float32"):
@@ -213,7 +213,7 @@ def test_figures_show_the_given_numbers():
 def test_visible_in_child_returns_the_devices():
     seen = demos.visible_in_child("1", "", "0,0")
     assert seen["set in the shell"] == [1] and seen["CUDA started"] is False
-    assert seen["then ''"] == [] and seen["then '0,0'"] == []  # a duplicate hides all
+    assert seen["then ''"] == [] and seen["then '0,0'"] == []  # a duplicate hides all devices
 
 
 def test_visible_in_child_raises_if_the_child_fails(monkeypatch):
@@ -236,7 +236,7 @@ def test_job_cleans_up_only_on_sigterm():
 
 
 def gone(pid):
-    """Ended, or waiting to be collected by whoever adopted it."""
+    """Return whether a process has ended or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rsplit(")", 1)[1].split()[0] == "Z"

@@ -16,7 +16,7 @@ ALL = len(LOGITS)
 
 
 def by_hand(temperature: float, k: int, p: float) -> list[float]:
-    """The probabilities of what remains, the most probable first, by a loop."""
+    """Return the probabilities of the kept words in descending order, computed in a loop."""
     chances = (LOGITS / temperature).softmax(-1)[:k]
     chances = (chances / chances.sum()).tolist()
     kept = []
@@ -51,7 +51,7 @@ def test_claims_of_chapter_and_fallback_hold():
     for p in range(len(DATA["p"])):
         kept = [rows[ALL - 1][p] for rows in DATA["kept"]]
         assert kept == sorted(kept)
-    assert DATA["kept"][0][-1][8] < DATA["kept"][-1][-1][8] < ALL  # one is cut as it opens
+    assert DATA["kept"][0][-1][8] < DATA["kept"][-1][-1][8] < ALL  # initially a word is cut
 
 
 # ---------------------------------------------------------------- in a browser
@@ -127,5 +127,5 @@ def test_task_requires_top_p_and_temperature(show):
     }
     assert reached and all(t > 1 for t, _ in reached)
     assert done(2.0, ALL, 0.5) and (2.0, 0.5) in reached
-    assert not done(1.0, ALL, 0.7)  # three, and the first is drawn too often
+    assert not done(1.0, ALL, 0.7)  # keeps three words, but the first is too probable
     assert not done(3.0, 3, 1.0)  # top-k is not off

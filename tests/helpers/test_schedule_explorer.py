@@ -26,7 +26,7 @@ SCHEDULES = {schedule["name"]: schedule for schedule in DATA["schedules"]}
 
 
 def trained(code: str) -> list[float]:
-    """The rates of a plain loop, written anew, with the scheduler that the shown code builds."""
+    """Return the learning rates of a plain loop with the scheduler of the displayed code."""
     weight = nn.Parameter(torch.ones(1))
     optimizer = SGD([weight], lr=BASE, momentum=0.9)
     scheduler = eval(code, {**vars(lr_scheduler), "optimizer": optimizer})
@@ -106,7 +106,7 @@ STATE = """(e) => { const r = e.shadowRoot, $ = (s) => r.querySelector(s);
 
 
 def text(rate: float) -> str:
-    """A rate as JavaScript writes it."""
+    """Format a learning rate as JavaScript does."""
     if rate == int(rate):
         return str(int(rate))
     return f"{rate:.12f}".rstrip("0") if rate >= 1e-6 else f"{rate:g}".replace("e-0", "e-")

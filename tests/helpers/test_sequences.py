@@ -21,7 +21,7 @@ def parts(state):
     return state if isinstance(state, tuple) else (state,)
 
 
-# ---------------------------------------------------------------- what a result has read
+# ---------------------------------------------------------------- steps that a result depends on
 
 
 @settings(deadline=None, max_examples=25)
@@ -246,7 +246,7 @@ def test_set_forget_bias_changes_only_the_forget_bias(layers, both, value):
 
 
 def test_open_forget_gates_preserve_the_cell_state():
-    """With the forget gates open and nothing new let in, the memory stays."""
+    """Open forget gates and closed input gates keep the cell state."""
     lstm = sequences.set_forget_bias(nn.LSTM(2, 3), 50.0)
     with torch.no_grad():
         lstm.bias_ih_l0[:3] = -50  # input gate
@@ -698,7 +698,7 @@ def test_check_vectors_returns_the_expected_verdict(answer, says):
 
 
 def test_check_vectors_reports_dependence_on_the_padding():
-    """Right as long as the padding is zeros, and for one direction."""
+    """The answer is right for zero padding and for one direction only."""
 
     def answer(gru, x, lengths):
         if (x == 0).any() or not gru.bidirectional:
@@ -831,7 +831,7 @@ def limited(table):
 
 
 def by_truth(vocab, vectors, dim):
-    """Takes the padding with id 0 for none."""
+    """Treat a padding id of 0 as None."""
     table = by_copy(vocab, vectors, dim)
     table.padding_idx = table.padding_idx or None
     return table

@@ -73,7 +73,7 @@ def test_time_ratio_compares_the_best_times_after_warm_up(monkeypatch):
     calls, threads = [], torch.get_num_threads()
     big = torch.ones(400, 400)
     assert timing.time_ratio(lambda: [big @ big for _ in range(5)], lambda: big[0, 0]) > 2
-    # two starts for warming up, then slow 6 and 9, fast 2 and 5
+    # two warm-up calls, then slow 6 and 9, fast 2 and 5
     ticks = iter([0, 0, 0, 6, 10, 12, 20, 29, 30, 35])
     with monkeypatch.context() as patch:
         patch.setattr("time.perf_counter", lambda: next(ticks))
@@ -111,7 +111,7 @@ def test_storage_id_distinguishes_storages_without_an_address(device):
     x, other = torch.ones(4, device=device), torch.ones(4, device=device)
     assert autograd.storage_id(x) == autograd.storage_id(x[1:]) == autograd.storage_id(x.detach())
     assert autograd.storage_id(x) != autograd.storage_id(other), (
-        "UntypedStorage._cdata, which is private, no longer tells storages apart"
+        "UntypedStorage._cdata, which is private, no longer identifies storages"
     )
 
 

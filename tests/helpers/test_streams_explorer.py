@@ -32,7 +32,7 @@ def changed(line: int, place: int, own: int, fork: int) -> list[str]:
 
 
 def by_hand(extra, own: bool) -> dict[str, tuple[float, ...]]:
-    """The same program as a reader would write it, with the added line in front."""
+    """Run the same program as plain code, with the added line first."""
     torch.manual_seed(0)
     extra()
     found = {name: nn.Linear(2, 2, bias=False).weight.flatten() for name in ("fc1", "fc2")}

@@ -42,7 +42,7 @@ def test_every_number_matches_torch(first, then):
         elements = result(DATA["firsts"][first])
         assert [DATA["storage"][n] for n in row["at"]] == elements.flatten().tolist()
         steps = {b - a for a, b in itertools.pairwise(row["at"])}
-        assert len(steps) > 1  # no single step leads through these cells
+        assert len(steps) > 1  # no single stride visits these cells
         return
     assert row["shape"] == list(y.shape) and row["stride"] == list(y.stride())
     assert row["offset"] == y.storage_offset() and row["contiguous"] == y.is_contiguous()

@@ -159,7 +159,7 @@ def test_cdist_errors_grow_only_in_the_default_mode():
     )
     assert default[0] < default[1] < default[2] and default[2] > 0.1
     assert max(centered) < 0.02 and max(exact) < 1e-5
-    few = demos.cdist_errors([1000.0], n=25)  # no matrix product yet
+    few = demos.cdist_errors([1000.0], n=25)  # too few rows for the matrix product
     assert few["default"] == few["exact mode"]
     assert demos.cdist_errors([]) == {}
 
@@ -279,7 +279,7 @@ def as_if_contiguous(x, start, length):
 
 
 def solve_means(values, labels, c):
-    wide = torch.promote_types(values.dtype, torch.float32)  # float16 ends at 65,504
+    wide = torch.promote_types(values.dtype, torch.float32)  # float16 overflows above 65,504
     sums = values.new_zeros(c, values.shape[1], dtype=wide).index_add(0, labels, values.to(wide))
     return (sums / labels.bincount(minlength=c).clamp(min=1)[:, None]).to(values.dtype)
 

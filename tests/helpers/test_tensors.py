@@ -184,7 +184,7 @@ def test_draw_promotion_matches_promote_types():
     assert len(place) == 12 and len(edges) == len(arrows) == 14
     assert all(place[start][1] < place[end][1] for start, end in edges)
 
-    def up(dtype):  # what the arrows lead to
+    def up(dtype):  # dtypes that the arrows lead to
         return {dtype}.union(*(up(end) for start, end in edges if start == dtype))
 
     for one in place:

@@ -38,7 +38,7 @@ def test_every_threshold_matches_the_libraries():
 
 def test_claims_about_lower_thresholds_hold():
     alarms, right = [row[1] for row in DATA["rows"]], [row[0] + row[3] for row in DATA["rows"]]
-    assert alarms[15] == 0 < alarms[14]  # down to 0.3 positives are found for nothing
+    assert alarms[15] == 0 < alarms[14]  # no false positives down to a threshold of 0.3
     assert right[15] > right[25] > right[0]  # so the accuracy rises first, and falls in the end
 
 

@@ -204,7 +204,7 @@ def test_mase_of_the_naive_training_forecast_is_1(seed, season):
     train = torch.randn(9, generator=seeded(seed))
     assert math.isclose(ts.mase(train[:-season], train[season:], train, season), 1, rel_tol=1e-6)
     scaled = ts.mase(10 * train[:-season], 10 * train[season:], 10 * train, season)
-    assert math.isclose(scaled, 1, rel_tol=1e-5)  # without a unit
+    assert math.isclose(scaled, 1, rel_tol=1e-5)  # MASE does not depend on the unit
     assert ts.mase(train, train, train) == 0
 
 
@@ -656,12 +656,12 @@ def test_check_recursive_returns_the_expected_verdict(answer, says):
     expect(exercises.check_recursive(answer), says)
 
 
-# ---------------------------------------------------------------- what the text states
+# ---------------------------------------------------------------- sentences of the chapter
 
 
 def test_gradient_of_a_loss_masked_afterwards_is_nan_for_squares():
     target = torch.tensor([1.0, torch.nan])
-    for power, broken in ((2, True), (1, False)):  # the slope of the absolute value is a sign
+    for power, broken in ((2, True), (1, False)):  # the gradient of abs() is a sign, not nan
         prediction = torch.zeros(2, requires_grad=True)
         error = (prediction - target).abs() ** power
         torch.where(target.isnan(), 0.0, error).sum().backward()
@@ -720,7 +720,7 @@ def test_valid_forecasts_of_a_walk_stay_near_the_naive_error():
         naive = ts.persistence(x[test], 8)
         drift = naive + walk[:750].diff().mean() * torch.arange(1, 9)
         ratios.append((F.mse_loss(drift, y[test]) / F.mse_loss(naive, y[test])).sqrt().item())
-    assert 0.9 < min(ratios) < 1  # luck
+    assert 0.9 < min(ratios) < 1  # below 1 only by chance
 
 
 def test_skill_accepts_bools():

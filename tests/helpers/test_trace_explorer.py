@@ -40,7 +40,7 @@ def test_shown_code_matches_the_function():
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_exported_program_matches_python_or_raises(dynamic):
-    """Of those that are shown: each answer is Python's, or an error."""
+    """Every displayed result equals Python's or is an error."""
     for rows in DATA["rows"]:
         for n, s in CASES:
             answer = rows[n][s][2 + dynamic]
@@ -73,7 +73,7 @@ def silent(rows, n, s):
 
 def test_claims_of_chapter_and_task_hold():
     branch = DATA["rows"][0]
-    assert silent(branch, 1, 1) and isinstance(branch[1][1][2], str)  # as it opens
+    assert silent(branch, 1, 1) and isinstance(branch[1][1][2], str)  # the initial setting
     reached = {
         f
         for f, rows in enumerate(DATA["rows"])

@@ -119,7 +119,7 @@ def test_fit_matches_a_manual_loop(seed, sizes, clip):
     model = nn.Linear(3, 4)
     other = copy.deepcopy(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    model.weight.grad = torch.ones(4, 3)  # left over from before
+    model.weight.grad = torch.ones(4, 3)  # a stale gradient
     history = training_loop.fit(
         model, batches, F.cross_entropy, optimizer, 2, max_norm=0.1 if clip else None
     )
@@ -144,7 +144,7 @@ def test_fit_sets_training_mode_in_every_epoch():
 
     def loss(scores, y):
         modes.append(model[1].training)
-        model.eval()  # what a careless validation leaves behind
+        model.eval()  # as after a validation that does not restore the mode
         return F.cross_entropy(scores, y)
 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -161,7 +161,7 @@ def test_fit_keeps_still_modules_in_eval_mode():
         return F.cross_entropy(scores, y)
 
     optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
-    still = (m for m in [model[1]])  # used up after one epoch
+    still = (m for m in [model[1]])  # exhausted after one epoch
     training_loop.fit(model, data(0, 4), loss, optimizer, epochs=2, still=still)
     assert modes == [[True, False, True]] * 2 and model[1].running_mean.eq(0).all()
 
@@ -175,7 +175,7 @@ def test_fit_raises_before_a_non_finite_step():
         training_loop.fit(model, batches, F.cross_entropy, optimizer)
     assert model.weight.isfinite().all()
     before = model.weight.detach().clone()
-    infinite = lambda s, y: (s - s.detach()).abs().sum().sqrt()  # noqa: E731  0, with nan behind
+    infinite = lambda s, y: (s - s.detach()).abs().sum().sqrt()  # noqa: E731  value 0, gradient nan
     with pytest.raises(RuntimeError, match="non-finite"):
         training_loop.fit(model, data(0, 4), infinite, optimizer, max_norm=1.0)
     assert torch.equal(model.weight, before)
@@ -188,7 +188,7 @@ def test_fit_rejects_an_empty_loader_and_an_unreduced_loss():
         training_loop.fit(model, [], F.cross_entropy, optimizer)
     with pytest.raises(
         ValueError, match="expected at least one batch, got none"
-    ):  # used up after one epoch
+    ):  # exhausted after one epoch
         training_loop.fit(model, iter(data(0, 4)), F.cross_entropy, optimizer, epochs=2)
     each = nn.CrossEntropyLoss(reduction="none")
     with pytest.raises(ValueError, match=r"the loss must be one number per batch, got shape \(4,"):
@@ -217,7 +217,7 @@ def test_batches_other_than_tensor_pairs_raise(batch, kind):
         training_loop.evaluate(model, [batch], loss=F.cross_entropy)
 
 
-# ---------------------------------------------------------------- small things
+# ---------------------------------------------------------------- other functions
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_draw_mixup_shows_the_weighted_mean():
 
 
 def evaluator(modes=True, sums=True, grad=False, eval_=True, out=float):
-    """A right answer, or one with a planted fault."""
+    """Return a right answer, or one with a planted fault."""
 
     def answer(model, loader):
         before = [(m, m.training) for m in model.modules()]

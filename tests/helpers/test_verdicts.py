@@ -29,7 +29,7 @@ PLURAL = re.compile(r"'\w+' \*")  # the ending of an English word
 def test_every_checker_sentence_has_a_chinese_translation(module):
     translated = set(map(shape, ENTRIES))
     missing = [t for t in sorted(sentences(SOURCES[module])) if shape(t) not in translated]
-    assert not missing, f"no Chinese for: {missing}, add it to {SENTENCES.name} under {module!r}"
+    assert not missing, f"untranslated: {missing}, add it to {SENTENCES.name} under {module!r}"
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
@@ -37,7 +37,7 @@ def test_every_entry_is_used_in_its_module(module):
     own = shapes(module) if module in SOURCES else set().union(*map(shapes, SOURCES))
     dead = [english for english in MODULES[module] if shape(english) not in own]
     assert module in {*SOURCES, "parts"}
-    assert not dead, f"no checker says: {dead}, remove it from {module!r} of {SENTENCES.name}"
+    assert not dead, f"no checker contains: {dead}, remove it from {module!r} of {SENTENCES.name}"
 
 
 def test_every_sentence_has_one_entry():
@@ -59,14 +59,14 @@ def test_chinese_sentences_pass_the_typography_lint():
     han = f"[{typography.HAN}]"
     beside = re.compile(rf"(?<={han})\{{[^}}]*\}}|\{{[^}}]*\}}(?={han})")
     for zh in ENTRIES.values():
-        plain = beside.sub("某", zh.replace("}{", ""))  # a value that is Chinese
+        plain = beside.sub("某", zh.replace("}{", ""))  # the value may be Chinese
         assert typography.lint(HOLE.sub("x", plain)) == [], zh
 
 
 def test_every_filled_sentence_is_translated():
     for english, zh in ENTRIES.items():
         values = {hole: str(number) for number, hole in enumerate(HOLE.findall(english))}
-        if "}{" not in english:  # where the first value ends is open
+        if "}{" not in english:  # otherwise the end of the first value is ambiguous
             shown = HOLE.sub(lambda hole, values=values: values[hole[1]], english)
             assert verdicts._translated(shown, 2) == verdicts._filled(zh, values), english
 
@@ -131,7 +131,7 @@ def test_chinese_accepts_any_text(text):
 
 @given(SHOWN, st.integers(1, 50))
 def test_chinese_runs_in_linear_time(text, times):
-    """Each sentence looks once at each character, on each level."""
+    """Each entry scans the text a bounded number of times per level."""
     length = 0
     values = verdicts._Entry.values
 
@@ -143,11 +143,11 @@ def test_chinese_runs_in_linear_time(text, times):
     text = f"✗ not yet: {text * times}"
     with mock.patch.object(verdicts._Entry, "values", counting):
         chinese(text)
-    most = 12  # holes of a sentence, of which each may be empty
+    most = 12  # placeholders of an entry, each possibly empty
     assert length <= len(ENTRIES) * verdicts._DEPTH * (len(text) + 1) * most
 
 
-# ---------------------------------------------------------------- what the other tests record
+# ---------------------------------------------------------------- translation of recorded messages
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_same_storage_distinguishes_views_and_copies():
     assert not vc.same_storage(x, x.clone()) and not vc.same_storage(x, torch.arange(6.0))
     empty = torch.empty(0)
     assert not vc.same_storage(empty, torch.empty(0)) and not vc.same_storage(empty, empty)
-    assert vc.same_storage(x[:0], x)  # no elements, but over a storage that has some
+    assert vc.same_storage(x[:0], x)  # no elements, but a view of a storage that has some
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_table_functions_match_their_code(code):
         y.fill_(-1)
         kind = vc.view_or_copy(demos.TABLE[code], before)
         assert (y is t) == (kind == "itself")
-        assert torch.equal(t, before) == (kind == "copy")  # a write through it tells the same
+        assert torch.equal(t, before) == (kind == "copy")  # the write confirms the kind
 
 
 def test_copy_table_requires_floating_point_matrices():

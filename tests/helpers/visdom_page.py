@@ -21,7 +21,7 @@ from urllib.parse import urlparse
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "_build" / "visdom-page"
 
-# The file that visdom's page asks for: the npm package, at visdom's version, and the file in it.
+# Files of visdom's page: the npm package, at visdom's version, and the path inside it.
 SCRIPTS = {
     "js/jquery.min.js": ("jquery@3.1.1", "dist/jquery.min.js"),
     "js/bootstrap.min.js": ("bootstrap@3.3.7", "dist/js/bootstrap.min.js"),
@@ -42,7 +42,7 @@ SCRIPTS = {
 }
 
 
-# Evaluated in the page: what Plotly draws there, [name, x, y] of each line of each window.
+# JavaScript that returns [name, x, y] of every line that Plotly draws, by window.
 LINES = (
     "[...document.querySelectorAll('.js-plotly-plot')]"
     ".map(plot => plot.data.map(line => [line.name, line.x, line.y]))"
@@ -50,7 +50,7 @@ LINES = (
 
 
 def fetch() -> None:
-    """Get the scripts from the npm registry, with npm."""
+    """Download the scripts from the npm registry with npm."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     packages = sorted({package for package, _ in SCRIPTS.values()})
     subprocess.run(["npm", "pack", "--silent", *packages], cwd=FOLDER, check=True)
@@ -62,16 +62,16 @@ def fetch() -> None:
 
 
 def missing() -> list[str]:
-    """The scripts that are not in the folder."""
+    """Return the scripts that are not in the folder."""
     return [name for name in SCRIPTS if not (FOLDER / name).is_file()]
 
 
 def open_page(browser, url: str, scripts: bool, width: int = 900, height: int = 420):
-    """A page on the server at `url`, kept from every other host.
+    """Open a page on the server at `url`; requests to other hosts are blocked.
 
     Returns:
-        The page, and two lists that fill as it loads: the static files that the server did not
-        have, and the page's own errors.
+        The page, and two lists filled while it loads: the static files that the server lacks, and
+        the page's own errors.
     """
     page = browser.new_page(viewport={"width": width, "height": height})
     absent: list[str] = []
@@ -115,7 +115,7 @@ def main() -> None:
 
     with monitoring.visdom_server() as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        sink = monitoring.VisdomSink(server.port, env="run")  # makes the environment
+        sink = monitoring.VisdomSink(server.port, env="run")  # creates the environment
         page, _, _ = open_page(browser, server.url, scripts=True, width=960, height=420)
         page.goto(f"{server.url}/env/run")
         with monitoring.Logger(sink) as logger:
