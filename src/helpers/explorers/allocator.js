@@ -99,7 +99,7 @@
     .block.free { border: 1px dashed var(--muted) }
     .block.bad { border: 2px solid var(--wrong) }
     .block.new { border-width: 3px }
-    /* a line that does not fit wraps out of view, so that no number is cut off */
+    /* a line that does not fit whole wraps below the edge: no number is shown cut off */
     .block div { display: flex; flex-wrap: wrap; height: 1.15rem; overflow: hidden }
     .block div::before { content: ""; height: 1.15rem }
     .block span { padding: 0 .15rem }

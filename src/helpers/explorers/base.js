@@ -28,10 +28,10 @@
 //   data-key="n"     on <input> and <select>: its value (or checked) becomes state n
 //   data-set="n=3"   on <button>: a click sets state n, or several: "n=3&m=2"
 //   data-point="n=3" on a <button>, or an SVG <g role="button">: hover, touch, focus set state n;
-//                    Tab reaches one point of a drawing, arrows, Home and End the others; a
-//                    point needs a name (text or aria-label); on other elements, pointer only
-//   data-part="w"    links words to the drawing: pointing at a part highlights all its elements
-//                    (several: "w v"); Tab reaches words in the sentence
+//                    Tab reaches one of a drawing's, arrows, Home and End go to the others;
+//                    it needs a name (text or aria-label); on other elements, pointer only
+//   data-part="w"    links words to the drawing: pointing at one lights up all that have this part
+//                    (several: "w v"); words in the sentence can be reached by Tab
 // A task that stays solved for a second is stored by the book's page until the reset.
 // Numbers in the state have type number; escape all text from the data with `quote`.
 // Colours: --ink --muted --line --paper --held (what is chosen) --wrong --right --lit; classes:
@@ -225,7 +225,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     this.tell();
   }
 
-  // Dispatch `explored`: the page stores `detail` or, without it, restores `kept`.
+  // Tell the page to store `kept`; the page sets it when the element is new (detail: undefined).
   tell(detail) {
     this.kept = detail;
     this.dispatchEvent(new CustomEvent("explored", { bubbles: true, detail }));
@@ -254,7 +254,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
       title = t.title,
     } = this.view(this.state, this.data, t);
     clearTimeout(this.pause);
-    if (done) this.pause = setTimeout(() => this.tell(true), 1000); // a slider may pass through
+    if (done) this.pause = setTimeout(() => this.tell(true), 1000); // a slider passes through
     const look = done ? "done" : this.kept ? "stored" : "open";
     const page = document.createElement("template");
     const html =
@@ -281,7 +281,7 @@ globalThis.BookExplorer ??= class BookExplorer extends HTMLElement {
     }
     for (const word of page.content.querySelectorAll(".said [data-part]")) {
       word.tabIndex = 0;
-      word.setAttribute("role", "note"); // on the part that it highlights
+      word.setAttribute("role", "note"); // of the part that it lights up
     }
     BookExplorer.morph(root.querySelector("section"), page.content.firstChild);
   }

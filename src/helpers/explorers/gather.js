@@ -67,7 +67,7 @@
       const [wide, across] = [x[0].length, index[0].length];
       const flat = index.flat();
       const at = Math.min(k, flat.length - 1);
-      const touched = error ? "" : gathers ? cells[at] : cell; // in x, or in `out` of x's shape
+      const touched = error ? "" : gathers ? cells[at] : cell; // in x, or in out of its shape
       const pairs = (cells ?? []).map((one, i) => [one, i]);
       const chosen = gathers ? [at] : pairs.filter(([one]) => one === cell).map(([, i]) => i);
 

@@ -56,7 +56,7 @@
     .lines { display: grid; grid-template-columns: auto 1fr; gap: 2px .4rem; min-height: 11.5rem;
       align-content: start; align-items: center; font-size: .75rem }
     .lines > div { position: relative; height: 1.6rem }
-    /* a number that does not fit wraps out of view, so that none is cut off */
+    /* a number that does not fit wraps below the edge: none is shown cut off */
     .lines > div > * { position: absolute; inset-block: 0; display: flex; flex-wrap: wrap;
       justify-content: center; min-height: 0; padding: 0; overflow: hidden;
       line-height: 1.5rem; font-size: .75rem; letter-spacing: -.07em;

@@ -73,7 +73,7 @@
     view.setUint16(26, 1, true);
     view.setUint16(28, 24, true);
     for (let k = 0; k < AREA; k++) {
-      const [y, x] = [SIZE - 1 - Math.floor(k / SIZE), k % SIZE]; // BMP stores the bottom row first
+      const [y, x] = [SIZE - 1 - Math.floor(k / SIZE), k % SIZE]; // a bitmap begins below
       for (let c = 0; c < 3; c++) bytes[54 + 3 * k + 2 - c] = colour(y * SIZE + x, c);
     }
     return `data:image/bmp;base64,${btoa(String.fromCharCode(...bytes))}`;

@@ -1,4 +1,4 @@
-"""Infer the number of axes of a tensor, and if a model returns a single column."""
+"""Infer the number of axes of a tensor, and whether a model returns a single column."""
 
 from __future__ import annotations
 

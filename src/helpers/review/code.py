@@ -67,7 +67,7 @@ _THROUGH = re.compile(r"(?i)accelerator|fabric|engine|strategy|trainer|^self$|^d
 
 @dataclass(frozen=True)
 class Part:
-    """One of several values: item `index` of a call's tuple, or a loop variable (`index` None).
+    """An item of several values: `index` in a call's tuple, or a loop variable (`index` None).
 
     `element` is the position in the tuple that a loop unpacks, as in `for x, y in loader`.
     """
@@ -102,7 +102,7 @@ class Code:
         self._dotted: dict[ast.AST, str | None] = {}
         self._called: dict[ast.Call, str] = {}
         self._forwards: dict[tuple[ast.AST | None, str], list[ast.AST]] = {}
-        self._open: set[ast.AST | Part] = set()  # what is being resolved
+        self._open: set[ast.AST | Part] = set()  # nodes that are being resolved
         self._returned: dict[ast.Call, ast.AST | None] = {}
         self._returns: dict[ast.AST, list[ast.AST]] = {}
         self._arguments: dict[tuple[ast.AST, str], list[ast.AST]] = {}
@@ -253,7 +253,7 @@ class Code:
         return _shortened(".".join([self.names[node.id], *reversed(parts)]))
 
     def _alias(self, node: ast.AST) -> str | None:
-        """Return what `loss_fn = F.cross_entropy` and `LOSSES["ce"]` stand for at a call."""
+        """Return the imported name that `loss_fn` or `LOSSES["ce"]` refers to at a call."""
         for _ in range(_CHAIN):
             if isinstance(node, ast.Call):
                 name = self.dotted(node.func)
@@ -294,7 +294,7 @@ class Code:
         return name
 
     def _may_be_alias(self, func: ast.AST) -> bool:
-        """Return whether a call is that of a variable, and not of a method or a function."""
+        """Return whether a called name or attribute may be an alias of a function of PyTorch."""
         if isinstance(func, ast.Name):
             return func.id in self._aliases or self._passes and parameter(func.scope, func.id)
         if isinstance(func, ast.Attribute):
@@ -312,7 +312,7 @@ class Code:
 
     @cached_property
     def _aliases(self) -> set[str]:
-        """The names that may stand for a function or a class of PyTorch."""
+        """Names that may refer to a function or a class of PyTorch."""
         return {
             name
             for scope in self.scopes
@@ -339,7 +339,7 @@ class Code:
 
     @cached_property
     def _reads(self) -> dict[str, list[ast.Name]]:
-        """The nodes that read each name."""
+        """Nodes that read each name."""
         places = defaultdict(list)
         for node in self.of(ast.Name):
             if isinstance(node.ctx, ast.Load):
@@ -381,13 +381,13 @@ class Code:
             self._open.discard(node)
 
     def _item(self, node: ast.Subscript) -> ast.AST | Part | None:
-        """Return what a literal has at `parts["model"]`, `pair[0]` or `losses[name]`."""
+        """Return the entry of a literal for `parts["model"]`, `pair[0]` or `losses[name]`."""
         key = self.const(node.slice)
         whole = self.resolved(node.value) if isinstance(key, str | int) else None
         return item(whole, key)
 
     def _field(self, node: ast.AST) -> ast.AST | Part | None:
-        """Return what the attribute of an object of this file contains, as `args.lr`."""
+        """Return the value of an attribute of an object of this file, as `args.lr`."""
         if not isinstance(node, ast.Attribute) or node.attr in self._set_outside:
             return None
         resolved = self.resolved(node.value) if text(node.value) != "self" else None
@@ -424,7 +424,7 @@ class Code:
 
     @cached_property
     def _passed_fields(self) -> dict[str, dict[str, list[ast.AST]]]:
-        """What the calls of each class pass by keyword."""
+        """Keyword arguments of the calls of each class."""
         fields = defaultdict(lambda: defaultdict(list))
         for call in self.calls:
             if isinstance(call.func, ast.Name) and call.func.id in self.classes:
@@ -435,7 +435,7 @@ class Code:
 
     @cached_property
     def _set_outside(self) -> set[str]:
-        """The attributes that are assigned to another object than `self`, `args.n = 3`."""
+        """Attributes assigned on an object other than `self`, as in `args.n = 3`."""
         return {
             node.attr
             for node in self.of(ast.Attribute)
@@ -444,7 +444,7 @@ class Code:
 
     @cached_property
     def _options(self) -> dict[str, ast.AST]:
-        """The defaults of the options that `add_argument` declares."""
+        """Defaults of the options that `add_argument` declares."""
         options = {}
         for call in self.calls:
             default = argument(call, "default")
@@ -500,12 +500,12 @@ class Code:
         return node
 
     def _whole(self, value: ast.AST | Part | None) -> ast.AST | Part | None:
-        """Return the expression that one name of an unpacked tuple gets, else the value."""
+        """Return the expression assigned to one name of an unpacked tuple, else the value."""
         found = self.element(value) if isinstance(value, Part) else None
         return value if found is None else found
 
     def element(self, part: Part) -> ast.AST | None:
-        """Return the expression of `return model, optimizer` that a name of a tuple gets."""
+        """Return the expression of `return model, optimizer` that is assigned to one name."""
         if part.index is None or part in self._open:
             return None
         self._open.add(part)
@@ -517,7 +517,7 @@ class Code:
         return item(whole, part.index) if same else None
 
     def returned(self, call: ast.Call) -> ast.AST | None:
-        """Return what a call of a function of this file returns, if one `return` has a value."""
+        """Return the result of a local function for a call, if one `return` has a value."""
         if call not in self._returned:
             self._returned[call] = None  # a function that calls itself
             values = self.returns(call)
@@ -539,7 +539,7 @@ class Code:
 
     @cached_property
     def _generators(self) -> set[ast.AST]:
-        """The functions with `yield`."""
+        """Functions with `yield`."""
         return {one.scope for one in self.of(ast.Yield, ast.YieldFrom)}
 
     def _before(self, scope: ast.AST, name: str, node: ast.AST) -> Assigned | None:
@@ -578,7 +578,7 @@ class Code:
         return None
 
     def arguments(self, function: ast.AST, name: str) -> list[ast.AST]:
-        """Return what the calls of a function in this file pass for one of its parameters.
+        """Return the arguments that the calls of a local function pass for one of its parameters.
 
         A call that leaves it out passes its default, unless that is None.
         """
@@ -871,7 +871,7 @@ def parameter(scope: ast.AST, name: str) -> bool:
 
 
 def item(whole: object, key: object) -> ast.AST | None:
-    """Return what a literal, or `dict(key=…)`, has at a key or a position."""
+    """Return the entry of a literal, or of `dict(key=…)`, at a key or a position."""
     if isinstance(whole, ast.Dict):
         pairs = zip(whole.keys, whole.values, strict=True)
         found = [v for k, v in pairs if isinstance(k, ast.Constant) and k.value == key]

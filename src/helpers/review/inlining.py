@@ -264,7 +264,7 @@ class _Inliner:
         if not callee.fits:
             callee = callee.pruned(given)
         if not callee.fits or callee.free & self.local:
-            return None  # a name of the module has another meaning here
+            return None  # a local variable hides the name of the module
         self.copied[function] += 1
         self.left -= callee.size
         inner, first = self._named(callee, given, names, target)
@@ -366,7 +366,7 @@ class _Names:
         if isinstance(node, ast.Name) and node.id in self.renamed:
             return self._substituted(node)
         own = isinstance(node, ast.Attribute) and node.attr == "forward" and "self" in self.renamed
-        if own and text(node.value) == "self":  # it is called from outside now
+        if own and text(node.value) == "self":  # the copied body runs outside the class
             return self.copied(node.value)
         copy = node.__class__.__new__(node.__class__)
         for name in node._attributes:

@@ -321,7 +321,7 @@ def _of_tensor(base: str, name: str) -> str | None:
 
 
 def _returned(code: Code, node: ast.Call) -> str | None:
-    """Return the kind of what a function of this file returns, if all `return` agree."""
+    """Return the kind of the value of a local function, if all its `return` agree."""
     kinds = {kind(code, one) for one in code.returns(node)}
     return kinds.pop() if len(kinds) == 1 else None
 

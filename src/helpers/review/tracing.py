@@ -73,7 +73,7 @@ def _is_method(call: ast.Call) -> bool:
 
 
 def _part(code: Code, part: Part, names: Collection[str], depth: int) -> bool:
-    """The n-th value of a model that returns a tuple."""
+    """Return True if an item of the tuple that a model returns is the output of an activation."""
     given = output(code, part)
     return given is not None and is_activation(code, given, names, depth + 1)
 
@@ -87,7 +87,7 @@ def output(code: Code, part: Any) -> ast.AST | None:
 
 
 def forward_values(code: Code, model: ast.AST) -> list[ast.AST]:
-    """Return what the `forward` of a local model returns."""
+    """Return the values that the `forward` of a local model returns."""
     if isinstance(model, ast.Attribute) and model.attr == "forward":
         model = model.value
     name = (kind(code, model) or "").removeprefix("module:")
@@ -101,7 +101,7 @@ _HEAD = re.compile(r"\.(fc|classifier|head|heads|last_linear)(\[-1\]|\[\d\]|\.\w
 
 
 def replaced_head(code: Code, model: Any) -> ast.AST | None:
-    """Return what `net.fc = …` has put in the place of the last layer of a pretrained model."""
+    """Return the layer that `net.fc = …` assigned as the last one of a pretrained model."""
     name, up = text(model), getattr(model, "scope", None)
     call = construction(code, model) if name else None
     if call is None or not re.match(r"(models|timm)\.", code.called(call)):

@@ -41,7 +41,7 @@ def sum_of_means(code):
 
 
 def _mean_loss(code, node):
-    """`loss.item()` of a loss that is a mean."""
+    """Return True for `loss.item()` of a loss that is a mean."""
     node = code.resolved(node) if isinstance(node, ast.Name) else node
     base = receiver(node) if method(node) == "item" else node
     value = code.resolved(base)
@@ -56,7 +56,7 @@ def _mean_loss(code, node):
 
 
 def _mean_of_matches(node):
-    """`(predicted == y).float().mean()`, the accuracy of a batch."""
+    """Return True for `(predicted == y).float().mean()`, the accuracy of a batch."""
     node = receiver(node) if method(node) == "item" else node
     if method(node) != "mean":
         return False
@@ -71,7 +71,7 @@ _SAMPLES = r"len\([\w.\[\]'\"]*(\.dataset|_?set|_data(set)?|dataset)\)"
 
 
 def _divided_by(code, name, loop, pattern):
-    """Yield the divisions of a sum after the loop by what the pattern matches."""
+    """Yield the divisions of a sum, below the loop, by a divisor that the pattern matches."""
     for node in code.walk(code.function(loop)):
         divided = (
             node.left
@@ -91,7 +91,7 @@ def _divided_by(code, name, loop, pattern):
 
 @rule("evaluation-sampler-length", "wrong")
 def length_of_both_parts(code):
-    """`total / len(loader.dataset)` with a `SubsetRandomSampler`: that is the whole dataset."""
+    """`total / len(loader.dataset)` with a `SubsetRandomSampler`: the length of the whole set."""
     for node in code.of(ast.BinOp, ast.AugAssign):
         by = node.right if isinstance(node, ast.BinOp) else node.value
         length = isinstance(by, ast.Call) and text(by.func) == "len" and by.args
@@ -108,7 +108,7 @@ def length_of_both_parts(code):
 
 @rule("evaluation-never-reset", "wrong")
 def counter_not_reset(code):
-    """`correct` counts on over all epochs, and each epoch divides it."""
+    """`correct` is not set to 0 in each epoch, but each epoch divides it."""
     for outer in code.loops:
         if not isinstance(outer, ast.For) or any(above(outer, *LOOPS)):
             continue
@@ -150,7 +150,7 @@ def _counted(node):
 
 
 def _averaged(code, outer, loop, name):
-    """The epoch computes a mean of it after the inner loop: `correct / total`, `np.mean(name)`."""
+    """Return whether an epoch averages a name below the inner loop, as `correct / total` does."""
     quoted = re.escape(name)
     mean = re.compile(
         rf"mean\({quoted}\)|sum\({quoted}\) / len|100\.?\d* \* {quoted} / |"
@@ -184,13 +184,13 @@ def metric_not_reset(code):
 
 
 def _epochs(code, loop):
-    """The loop over epochs of a training."""
+    """Return whether a loop is the one over the epochs of a training."""
     named = isinstance(loop, ast.For) and re.search(r"(?i)epoch", ast.unparse(loop.target))
     return named and not any(above(loop, *LOOPS)) and code.methods(loop, "backward", follow=3)
 
 
 def _accumulates(code, metric):
-    """A metric of torchmetrics, or an object of this file that adds up and can be reset."""
+    """Return True for a metric of torchmetrics, and a local object that sums and has `reset`."""
     if code.called(metric).startswith("torchmetrics."):
         return code.called(metric).rpartition(".")[2][:1].isupper()
     name = metric.func.id if isinstance(metric.func, ast.Name) else ""
@@ -295,14 +295,14 @@ def _read_by(value):
 
 
 def _only_in(code, given, loop):
-    """An assignment is in the loop, or it is a number before the loop."""
+    """Return whether an assignment is in the loop, or assigns a number before it."""
     number = isinstance(given.value, ast.AST) and const(given.value) is not None
     outer = [*above(given.statement, ast.For)]
     return number or bool(outer) and outer[0] is loop
 
 
 def _is_average(code, node, loop):
-    """A quotient, or a mean of what the loop has collected."""
+    """Return True for a quotient or a mean, below the loop, of values added in the loop."""
     value = code.resolved(node) if isinstance(node, ast.Name) else node
     if isinstance(value, ast.Call) and method(value) in ("mean", "average"):
         read = names_in(value)
@@ -316,7 +316,7 @@ def _is_average(code, node, loop):
 
 
 def _metric_of_last(code):
-    """`confusion_matrix(y, pred)` below the loop, of the names that each batch replaces."""
+    """`confusion_matrix(y, pred)` below the loop, with names that each batch replaces."""
     if re.search(r"batch_size\s*=\s*len\(", code.source):  # one batch has all samples
         return
     for call in code.calls:
@@ -339,14 +339,14 @@ def _metric_of_last(code):
 
 
 def _plain(node):
-    """`pred` of `pred.cpu().numpy()`."""
+    """Return `pred` of `pred.cpu().numpy()`."""
     while method(node) in ("cpu", "numpy", "detach", "tolist") and receiver(node) is not None:
         node = receiver(node)
     return node
 
 
 def _replaced_in(code, loop, call, name):
-    """All values of a name are assigned in the loop and none is made from the name itself."""
+    """Return whether the loop assigns the name's last value and builds none from the name."""
     given = [one for one in loop.scope.assigned.get(name, ()) if one.end < place(call)]
     latest = [one for one in given if inside(one.statement, loop) or one.statement is loop]
     values = [one.value for one in given if not isinstance(one.value, Part)]
@@ -359,7 +359,7 @@ def _replaced_in(code, loop, call, name):
 
 
 def _of_batch(code, value, name):
-    """A loss, or a number of hits, of one batch only."""
+    """Return True for a loss, or a number of right predictions, of one batch only."""
     if isinstance(value, Part) or name in names_in(value):
         return False
     hits = method(value) == "sum" and any(isinstance(one, ast.Compare) for one in ast.walk(value))
@@ -367,7 +367,7 @@ def _of_batch(code, value, name):
 
 
 def _counts(node, summed):
-    """The divisor is a length, or a name that is counted up."""
+    """Return True if the divisor is a length, or a name that is counted up."""
     by = node.right
     length = isinstance(by, ast.Call) and text(by.func) == "len"
     return length or (node.scope, text(by)) in summed
@@ -466,7 +466,7 @@ def _losses_of_one_size(code):
 
 @rule("evaluation-print-interval", "wrong", "%")
 def other_interval(code):
-    """`if i % 2000 == 1999: print(running_loss / 1000)`: the mean of another number of batches."""
+    """`if i % 2000 == 1999: print(running_loss / 1000)`: the sum has 2000 batches, not 1000."""
     for node in code.of(ast.If):
         interval = _interval(node.test)
         reset = {

@@ -33,13 +33,13 @@ def centres_for_corners(code):
 
 
 def _without_strings(code):
-    """The source, without what is quoted or is a comment."""
+    """Return the source without string literals and comments."""
     text_ = re.sub(r"(?s)\"\"\".*?\"\"\"|#[^\n]*", "", code.source)
     return re.sub(r"'[^'\n]*'|\"[^\"\n]*\"", "''", text_)
 
 
 def _format(code, node, depth=0):
-    """Return `cxcywh`, `xywh` or `xyxy` of boxes; None if the file does not show it."""
+    """Return `cxcywh`, `xywh` or `xyxy` of boxes; None if the file does not determine it."""
     if isinstance(node, ast.Name | ast.Attribute) and depth < 6:
         value = code.value(node)
         return _format(code, value, depth + 1) if isinstance(value, ast.AST) else None
@@ -59,7 +59,7 @@ def _format(code, node, depth=0):
 
 
 def _of_rows(code, node):
-    """`[[cx, cy, w, h], …]`, `[a["bbox"] for a in annotations]`."""
+    """Return the format of `[[cx, cy, w, h], …]` or `[a["bbox"] for a in annotations]`."""
     value = code.value(node) if isinstance(node, ast.Name) else node
     if isinstance(value, ast.ListComp):
         return _of_row(value.elt)
@@ -78,7 +78,7 @@ def _of_rows(code, node):
 
 
 def _of_row(node):
-    """`[x + w / 2, y + h / 2, w, h]` and `(cx, cy, w, h)`, or the `"bbox"` of COCO."""
+    """Return the format of `[x + w / 2, y + h / 2, w, h]`, `(cx, cy, w, h)` or COCO's `"bbox"`."""
     if isinstance(node, ast.Subscript) and const(node.slice) == "bbox":
         return "xywh"
     items = node.elts if isinstance(node, ast.List | ast.Tuple) else ()
@@ -97,7 +97,7 @@ def _of_row(node):
 
 
 def _centred_in_dataset(code):
-    """The dataset of the file makes boxes with a centre, and they are compared as corners."""
+    """`__getitem__` of a dataset returns boxes with a centre; `box_iou` expects corners."""
     models = [
         one
         for (owner, name), one in code.functions.items()

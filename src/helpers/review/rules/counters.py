@@ -86,7 +86,7 @@ def counters_of_training(code):
 
 
 def _similar(name, unread):
-    """Return whether a name is that of an unread counter without `val`, as `correct` is."""
+    """Return whether a name is an unread counter's name without `val`, as `correct`."""
     apart = re.compile(r"(?i)_?(val|valid|test|eval)_?")
     return bool(name) and any(apart.sub("", one) == name != one for one in unread)
 
@@ -125,7 +125,7 @@ def _list_of_means(code):
 
 
 def _averaged(code, loop, name):
-    """`np.mean(accs)`, `sum(accs) / len(accs)` or `torch.tensor(accs).mean()` below a loop."""
+    """Return whether `np.mean(accs)`, `sum(accs) / len(accs)` or the like follows a loop."""
     quoted = re.escape(name)
     after = "\n".join(code.part(code.function(loop)).split("\n")[-60:])
     means = rf"mean\({quoted}\)|\bsum\({quoted}\) */ *len|(tensor|stack)\({quoted}\)\.mean\("
@@ -169,7 +169,7 @@ def batch_of_all(code):
 
 
 def _of_one_batch(code, loop, name):
-    """A count of right predictions that the loop computes and does not add up."""
+    """Return True for a count of right predictions that the loop computes and does not sum."""
     values = loop.scope.assigned.get(name.id, ())
     inner = [one for one in values if inside(one.statement, loop)]
     if len(inner) != 1 or not isinstance(inner[0].value, ast.AST):
@@ -180,7 +180,7 @@ def _of_one_batch(code, loop, name):
 
 
 def _added(code, loop, node):
-    """The quotient is added up over the batches."""
+    """Return whether the quotient is added up over the batches."""
     statement = next(above(node, ast.stmt), None)
     if isinstance(statement, ast.AugAssign):
         return True

@@ -58,7 +58,7 @@ def set_epoch(code):
 
 
 def _distributed(code, call):
-    """`DistributedSampler(…)`, also of `Sampler = RandomSampler if … else …`."""
+    """Return True for `DistributedSampler(…)`, also of `Sampler = RandomSampler if … else …`."""
     names = {code.called(call)}
     chosen = code.resolved(call.func) if isinstance(call.func, ast.Name) else None
     if isinstance(chosen, ast.IfExp):
@@ -73,7 +73,7 @@ def _epochs(code, loop):
 
 @rule("distributed-shard", "wrong")
 def metric_of_one_process(code):
-    """`DistributedSampler(val_set)`, and no line that adds up the metric of all processes."""
+    """`DistributedSampler(val_set)` in a file that never combines the metrics of the processes."""
     joined = r"(?i)reduce|gather|metric|accelerat|lightning|sync|evaluator|horovod|xm\."
     if "init_process_group" not in code.source or re.search(joined, code.source):
         return
@@ -102,7 +102,7 @@ def sample_changed(code):
 
 @rule("loading-next-iter", "wasted")
 def first_batch_again(code):
-    """`next(iter(loader))` in a training loop: a new pass, and so its first batch, each time."""
+    """`next(iter(loader))` in a training loop: each call starts a new pass, at its first batch."""
     for call in code.calls:
         inner = call.args[0] if text(call.func) == "next" and len(call.args) == 1 else None
         if not isinstance(inner, ast.Call) or text(inner.func) != "iter" or len(inner.args) != 1:
@@ -117,7 +117,7 @@ def first_batch_again(code):
 
 
 def _once_per_batch(code, loop, loader):
-    """`for _ in range(len(loader))`, also with a name for the number."""
+    """Return True for `for _ in range(len(loader))`, also with a name for the number."""
     count = iterated(loop.iter) if isinstance(loop, ast.For) else None
     count = code.resolved(count.args[0]) if method(count) == "range" and count.args else None
     length = isinstance(count, ast.Call) and text(count.func) == "len" and count.args
@@ -139,7 +139,7 @@ def drop_last_in_test(code):
 
 
 def _drops_last(code, call):
-    """`drop_last=True`, also in `**options` of a dictionary of this file."""
+    """Return True for `drop_last=True`, also in `**options` of a dictionary of this file."""
     given = [argument(call, "drop_last")]
     for options in (code.resolved(one.value) for one in call.keywords if one.arg is None):
         if isinstance(options, ast.Dict):
@@ -302,7 +302,7 @@ _TRAIN_SET = re.compile(r"(?i)(^|[._])train(ing)?_?(set|data|dataset|ds)?$|_trai
 @rule("loading-train-in-order", "wrong")
 def train_in_order(code):
     """`DataLoader(ImageFolder("train"))` without `shuffle`, in a loop that trains."""
-    if "make_private" in code.source:  # Opacus makes a loader of its own
+    if "make_private" in code.source:  # Opacus creates its own loader
         return
     for node in code.of(ast.Assign):
         call, name = node.value, text(node.targets[0]) or ""
@@ -341,7 +341,7 @@ def folds_one_model(code):
 
 
 def _made_before(code, node, loop):
-    """A module that this function makes above the loop."""
+    """Return True for a module that this function creates above the loop."""
     value = code.value(node)
     module = isinstance(node.ctx, ast.Load) and isinstance(value, ast.Call)
     if not module or not (kind(code, node) or "").startswith("module:"):
@@ -350,7 +350,7 @@ def _made_before(code, node, loop):
 
 
 def _named_model(code, node, value):
-    """A model of an imported class."""
+    """Return True for a model of an imported class."""
     call = construction(code, value)
     return is_model(code, node) and re.match(r"[A-Z]", text(getattr(call, "func", None)) or "")
 
@@ -368,7 +368,7 @@ def _over_folds(node):
 
 @rule("evaluation-unused-loader", "wrong")
 def unused_loader(code):
-    """`def evaluate(model, val_loader):` that goes over another loader."""
+    """`def evaluate(model, val_loader):` that iterates over another loader."""
     for function in code.of(*FUNCTIONS):
         names = [one.arg for one in (*function.args.args, *function.args.kwonlyargs)]
         names = [n for n in names if _HELD_OUT.fullmatch(n)]
@@ -388,14 +388,14 @@ _HELD_OUT = re.compile(r"(?i)(val|valid|test|dev)_?(loader|dl|dataloader|dataset
 
 
 def _only_measured(node):
-    """`len(loader)` and `loader is not None`, which read no sample."""
+    """Return True for `len(loader)` and `loader is not None`, which read no sample."""
     up = node.parent
     length = isinstance(up, ast.Call) and text(up.func) == "len"
     return length or isinstance(up, ast.Compare) and isinstance(up.ops[0], ast.Is | ast.IsNot)
 
 
 def _trained_over(code, function):
-    """The loops of a function that have a backward pass."""
+    """Yield the loops of a function that have a backward pass."""
     for loop in code.walk(function):
         if isinstance(loop, ast.For) and code.methods(loop, "backward"):
             yield loop
@@ -403,7 +403,7 @@ def _trained_over(code, function):
 
 @rule("evaluation-whole-trained", "wrong", "random_split")
 def trained_on_whole(code):
-    """`DataLoader(dataset, shuffle=True)` of what `random_split` has divided: the test part too."""
+    """`DataLoader(dataset, shuffle=True)` of the whole dataset after `random_split`."""
     for node in code.of(ast.Assign):
         if code.called(node.value) != "data.random_split" or not node.value.args:
             continue

@@ -1,4 +1,4 @@
-"""Formulas of attention and of the VAE that are written with a mistake."""
+"""Formulas of attention, of the VAE and of diffusion."""
 
 import ast
 import re
@@ -29,7 +29,7 @@ def number(code, node):
 
 
 def _default(node):
-    """The default of a parameter."""
+    """Return the default of a parameter."""
     given = getattr(node.scope, "args", None)
     names = [one.arg for one in given.args] if given else []
     at = names.index(node.id) - len(names) if node.id in names else 0
@@ -37,7 +37,7 @@ def _default(node):
 
 
 def _goes_to_softmax(code, call):
-    """The result is the input of a softmax, at once or as the next value of its name."""
+    """Return whether a result, or the name assigned to it, is the input of a softmax."""
     up = call.parent
     if isinstance(up, ast.Attribute) and up.attr == "softmax":
         return True
@@ -87,7 +87,7 @@ def mask_after_softmax(code):
 
 @rule("attention-padding-wrong", "wrong")
 def mask_reversed(code):
-    """`key_padding_mask=ids != pad`, `masked_fill(tril == 1, -inf)`: what is visible is masked."""
+    """`key_padding_mask=ids != pad`, `masked_fill(tril == 1, -inf)`: visible positions masked."""
     for call in code.calls:
         for name in ("key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask"):
             if keeps_true(code, argument(call, name)) is True and not _own_function(code, call):
@@ -102,13 +102,13 @@ def mask_reversed(code):
 
 
 def _own_function(code, call):
-    """A function of this file, whose mask may mean something else."""
+    """Return True for a local function, whose mask may have another meaning."""
     name = text(call.func) or ""
     return name in code.classes or bool(code.targets(call))
 
 
 def keeps_true(code, node, depth=0):
-    """Return whether True in a mask means visible; None if the file does not show it."""
+    """Return whether True in a mask means visible; None if the file does not determine it."""
     if node is None or depth > 5:
         return None
     if isinstance(node, ast.Name):
@@ -133,7 +133,7 @@ def keeps_true(code, node, depth=0):
 
 
 def _triangle(code, call):
-    """`torch.tril(ones)` is True where a position is visible, `triu(ones, 1)` where it is not."""
+    """Return `keeps_true` of `torch.tril(ones)` (True) and of `torch.triu(ones, 1)` (False)."""
     ones = call.args[0] if call.args else None
     if code.called(ones) not in ("torch.ones", "torch.ones_like"):
         return None
@@ -148,7 +148,7 @@ _SHAPED = ("bool", "to", "cuda", "unsqueeze", "expand", "repeat", "view", "resha
 
 
 def _compared_mask(code, node, depth):
-    """`ids != pad` is True where a token is, `mask == 0` reverses a mask."""
+    """Return the meaning of True in `ids != pad` and `mask == 0`, as `keeps_true` does."""
     other, equal = node.comparators[0], isinstance(node.ops[0], ast.Eq)
     if not equal and not isinstance(node.ops[0], ast.NotEq):
         return None
@@ -158,7 +158,7 @@ def _compared_mask(code, node, depth):
         return not equal
     inner = keeps_true(code, node.left, depth + 1)
     if inner is None and re.fullmatch(r"(\w+\.)?attention_masks?", text(node.left) or ""):
-        inner = True  # that of a tokenizer
+        inner = True  # `attention_mask` of a tokenizer
     one = const(other)
     if inner is None or one not in (0, 1, True, False):
         return None
@@ -258,7 +258,7 @@ def _sums_with_one(code):
 
 
 def _log_of_log(code, node):
-    """`torch.log(logvar.pow(2))`: the logarithm is taken of what is a logarithm already."""
+    """Return True for `torch.log(logvar.pow(2))`, the logarithm of a logarithm."""
     if code.called(node) != "torch.log" or not node.args:
         return False
     inner = code.resolved(node.args[0])

@@ -21,7 +21,7 @@ from helpers.review.syntax import (
 
 
 def outer_loops(code):
-    """Yield the loops that are in no other loop of their function."""
+    """Yield the outermost loops of each function."""
     for loop in code.loops:
         if not any(above(loop, *LOOPS)):
             yield loop
@@ -29,7 +29,7 @@ def outer_loops(code):
 
 @rule("backward-adds", "wrong")
 def no_zero_grad(code):
-    """A loop with `backward()` and `step()`, and no `zero_grad()` in it or around it."""
+    """A loop with `backward()` and `step()`, without `zero_grad()` in it or around it."""
     for loop in outer_loops(code):
         order = events(code, loop)
         backward = [one for one in order if one.what == "backward"]
@@ -44,7 +44,7 @@ def no_zero_grad(code):
 
 
 def _step_of_lightning(code):
-    """`self.automatic_optimization = False`, and a class that steps and clears nothing."""
+    """`self.automatic_optimization = False` in a class that steps and never clears gradients."""
     for owner in code.of(ast.ClassDef):
         manual = owner.attributes.get("self.automatic_optimization", ())
         if not any(const(one.value) is False for one in manual) or _clears(code, owner):
@@ -59,7 +59,7 @@ def _step_of_lightning(code):
 
 
 def _by_hand_not_cleared(code):
-    """`w -= rate * w.grad` in a loop in which nothing clears the gradient of `w`."""
+    """`w -= rate * w.grad` in a loop that never clears the gradient of `w`."""
     for loop in outer_loops(code):
         back = [one for one in code.methods(loop, "backward") if not code.called(one)]
         if (
@@ -90,14 +90,14 @@ def _moved_by_gradient(node):
 
 
 def _renewed_in(code, name, loop):
-    """The loop makes the tensor again, so that it has a new gradient."""
+    """Return whether the loop creates the tensor again, which gives it a new gradient."""
     return any(
         isinstance(one, ast.Assign) and name in map(text, one.targets) for one in code.walk(loop)
     )
 
 
 def _one_not_cleared(code):
-    """Of several optimizers that step in a loop, one whose gradients nothing clears."""
+    """One of several optimizers that step in a loop, whose gradients are never cleared."""
     models = {name: model for _, name, _, model in optimizers(code)}
     for loop in outer_loops(code):
         order = events(code, loop)
@@ -140,7 +140,7 @@ def zero_between(code):
 
 
 def _plain(code, node):
-    """The events of the statements of a body, without those in branches."""
+    """Return the events of the statements of a body, without those in branches."""
     kinds = {"backward", "zero_grad", "step"}
     sequence = []
     for statement in node.body:
@@ -247,7 +247,7 @@ def accumulation_inverted(code):
 
 @rule("training-accumulate-cleared", "wrong")
 def accumulation_cleared(code):
-    """`zero_grad()` in each batch and `step()` in every n-th: all but the last are lost."""
+    """`zero_grad()` in each batch and `step()` in every n-th: only the last batch counts."""
     for loop in code.loops:
         if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.AST):
             continue
@@ -278,7 +278,7 @@ def _skipped(loop, stepped):
 
 
 def _counts(test):
-    """`step % 4 == 0` with any number, and `count < accumulate`."""
+    """Return True for `step % 4 == 0` with any number, and for `count < accumulate`."""
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         left, right = test.left, test.comparators[0]
         modulo = isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod)
@@ -293,7 +293,7 @@ def _ifs(one, loop):
 
 
 def _every_nth(test):
-    """`(i + 1) % accumulation == 0`."""
+    """Return True for `(i + 1) % accumulation == 0`."""
     return any(
         isinstance(one, ast.BinOp)
         and isinstance(one.op, ast.Mod)
@@ -308,7 +308,7 @@ def _model_of(code, optimizer):
 
 @rule("training-last-batch", "wrong")
 def only_last_batch(code):
-    """`step()`, or `loss.backward()`, below the loop over the batches: that of the last one."""
+    """`step()` or `loss.backward()` below the loop over the batches: only the last batch counts."""
     for loop in code.loops:
         order = [one for one in events(code, loop, 0) if one.what in _ACCUMULATED]
         kinds = {one.what for one in order}
@@ -327,7 +327,7 @@ def only_last_batch(code):
 
 
 def _below(code, loop):
-    """The events of the statements that follow a loop in its block, up to the next loop."""
+    """Return the events of the statements from a loop to the next loop in its block."""
     body = next((b for b in (loop.parent.body,) if isinstance(b, list) and loop in b), [])
     sequence = []
     for statement in body[body.index(loop) + 1 :] if body else ():

@@ -27,7 +27,7 @@ def total_of_losses(code):
 
 
 def _container(code, target, loop):
-    """The dict or list whose entry is the target, if it is one; else the target."""
+    """Return the dict or list that contains the target, else the target."""
     base = target.partition("[")[0]
     values = loop.scope.assigned.get(base, ()) if base != target else ()
     value = values[-1].value if values else None
@@ -36,7 +36,7 @@ def _container(code, target, loop):
 
 
 def _in_dict(code, node):
-    """The dict of a loop over its values: `for name, value in losses.items()`."""
+    """Return the dict that a loop iterates over, as in `for name, value in losses.items()`."""
     part = code.value(node) if isinstance(node, ast.Name) else None
     if not isinstance(part, Part) or method(part.value) not in ("items", "values"):
         return None
@@ -48,7 +48,7 @@ def _in_dict(code, node):
 
 @rule("debug-leak-meter", "wasted")
 def meter_of_losses(code):
-    """`losses.update(loss, n)` of a meter that adds the values up: the sum keeps every graph."""
+    """`losses.update(loss, n)` of a meter that adds the values up: the sum retains every graph."""
     for call in code.calls:
         if method(call) not in ("update", "add") or not call.args or no_graph(code, call):
             continue
@@ -66,7 +66,7 @@ def meter_of_losses(code):
 
 
 def _adds_up(update):
-    """`self.sum += value * n` of the first parameter, as it is."""
+    """Return whether `self.sum += value * n` adds the first parameter without detaching it."""
     names = [one.arg for one in update.args.args]
     for node in ast.walk(update):
         if isinstance(node, ast.AugAssign) and (text(node.target) or "").startswith("self."):
@@ -105,7 +105,7 @@ def has_graph(code, node, names):
 
 
 def _passed_to_backward(code, value, loop):
-    """`accelerator.backward(loss)`, `fabric.backward(loss)`."""
+    """Return True for `accelerator.backward(loss)` and `fabric.backward(loss)` in the loop."""
     return any(
         len(call.args) >= 1 and text(call.args[0]) in names_in(value) and text(call.args[0])
         for call in code.methods(loop, "backward")
@@ -128,7 +128,7 @@ def _added(node):
 
 
 def _outlives(code, name, loop):
-    """Return whether the name is assigned before the loop and is not what is differentiated."""
+    """Return whether the name is assigned before the loop and is not the differentiated loss."""
     if name in loop.scope.backward or any(
         text(receiver(call)) == name for call in code.methods(loop, "detach_")
     ):
@@ -169,7 +169,7 @@ def list_of_losses(code):
 
 
 def _detached(code, name, loop, call):
-    """The name gets another value between the backward pass and the list."""
+    """Return whether the name is reassigned between the backward pass and the list."""
     values = loop.scope.assigned.get(name, ())
     return any(
         one.end < place(call)

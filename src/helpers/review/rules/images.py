@@ -43,7 +43,7 @@ _MASK = re.compile(
 
 
 def _draws(code, func):
-    """A random geometric transform of this file, alone or in a `Compose`."""
+    """Return True for a random geometric transform of this file, alone or in a `Compose`."""
     constructor = construction(code, func)
     geometric = r"transforms\.Random(HorizontalFlip|VerticalFlip|Crop|ResizedCrop|Rotation|Affine)"
     parts = [constructor, *random_parts(code, constructor)] if constructor is not None else []
@@ -89,7 +89,7 @@ def mask_scaled(code):
 
 
 def _scales(code, call):
-    """`ToTensor()(x)`, `to_tensor(x)`, or a `Compose` that ends in `ToTensor()`."""
+    """Return True for `ToTensor()(x)`, `to_tensor(x)`, or a `Compose` that ends in `ToTensor()`."""
     if code.called(call) == "torchvision.transforms.functional.to_tensor":
         return True
     if code.called(call) == "transforms.to_tensor":
@@ -103,7 +103,7 @@ def _scales(code, call):
 
 @rule("images-mask-resize", "wrong", "resize(|interpolate(")
 def mask_interpolated(code):
-    """`cv2.resize(mask, size)` and `mask.long()`: the borders get classes that are not there."""
+    """`cv2.resize(mask, size)` and `mask.long()`: the interpolation creates wrong classes."""
     for call in code.calls:
         name = code.called(call)
         if name == "cv2.resize":
@@ -168,7 +168,7 @@ _LABELS = re.compile(r"(?i)(^|[._])(mask|label|seg|seg_?map|gt|annotation)(_(img
 
 
 def _becomes_classes(code, name):
-    """The file makes the tensor of a name integer, and opens its image with Pillow."""
+    """Return whether the file converts a name to an integer tensor and opens it with Pillow."""
     last_part = re.escape(name.rpartition(".")[2])
     opened = re.search(rf"\b{last_part} = [^\n]*\b(Image|PIL\.Image)\.open\(", code.source)
     whole = rf"\b{last_part}\b[^\n]*(\.long\(\)|int64|LongTensor|torch\.long)"
@@ -177,7 +177,7 @@ def _becomes_classes(code, name):
 
 @rule("images-normalize-error", "raises")
 def normalize_before_tensor(code):
-    """`Compose([Normalize(…), ToTensor()])`: a PIL image has no mean."""
+    """`Compose([Normalize(…), ToTensor()])`: `Normalize` requires a tensor."""
     for call in code.calls:
         if code.called(call) not in ("transforms.Compose", "torchvision.transforms.v2.Compose"):
             continue
@@ -205,7 +205,7 @@ def random_parts(code, node):
 
 
 def _is_test_set(code, call):
-    """`CIFAR10(root, train=False)`."""
+    """Return True for `CIFAR10(root, train=False)`."""
     known = code.called(call).startswith("torchvision.datasets.")
     return known and code.const(argument(call, "train")) is False
 
@@ -233,7 +233,7 @@ def augmented_test(code):
 
 @rule("images-augmented-split", "wrong")
 def augmented_split(code):
-    """`random_split` or `Subset` of a dataset whose transform is random: the test part too."""
+    """`random_split` or `Subset` of a dataset with a random transform: it affects the test part."""
     if re.search(r"\.transforms? = |deepcopy|copy\.copy", code.source):
         return
     for node in code.of(ast.Assign):
@@ -257,7 +257,7 @@ _DRAWN = re.compile(r"(random|numpy\.random|torch)\.(random|rand|uniform|randint
 
 
 def _draws_itself(code, dataset):
-    """`if random.random() < p: x = flip(x)` in `__getitem__`, which no option switches off."""
+    """Return True for `if random.random() < p:` in `__getitem__`, if no option disables it."""
     name = text(dataset.func)
     get = code.functions.get((name, "__getitem__"))
     if get is None or re.search(
@@ -282,7 +282,7 @@ def _draws_itself(code, dataset):
 
 
 def _switched_off(code, dataset, attribute):
-    """The split is followed by `set.dataset.flip_prob = 0`, or the probability is given as 0."""
+    """Return whether `set.dataset.flip_prob = 0` follows, or the probability is passed as 0."""
     set_later = re.search(
         rf"\.{attribute.attr} = ", code.source.replace(f"self.{attribute.attr} = ", "")
     )
@@ -309,7 +309,7 @@ def _sampled_split(code):
 
 
 def _trained_too(code, node, target):
-    """A part of the same dataset is for training."""
+    """Return whether a part of the same dataset is for training."""
     if "train" in target.lower():
         return True
     given = text(node.value.args[0])
@@ -324,7 +324,7 @@ def _trained_too(code, node, target):
 
 @rule("images-tensor-twice", "raises")
 def tensor_twice(code):
-    """`Compose([ToTensor(), …, ToTensor()])`: the second gets a tensor."""
+    """`Compose([ToTensor(), …, ToTensor()])`: the second receives a tensor."""
     for call in code.calls:
         if code.called(call) == "transforms.Compose" and call.args:
             parts = [code.called(one) for one in getattr(call.args[0], "elts", ())]
@@ -373,7 +373,7 @@ def _normalize_in_dict(code):
 
 
 def _composed_for_inference(code):
-    """A function reads an image and predicts; of all the file's transforms, only its lacks it."""
+    """A function predicts for an image file with the only transform that has no `Normalize`."""
     chains = [(one, _composed(code, one)) for one in code.calls if method(one) == "Compose"]
     if any(names is None for _, names in chains) or re.search(r"normalize\(", code.source):
         return
@@ -398,7 +398,7 @@ def _composed(code, node):
 
 
 def _inference_without_normalize(code):
-    """An image is read, divided by 255 and given to the model; the dataset also normalizes."""
+    """An image is read, divided by 255 and passed to the model; the dataset also normalizes."""
     normalizations = [one for one in code.calls if code.called(one) == "transforms.Normalize"]
     if len(normalizations) == 0 or not any(name == "__getitem__" for _, name in code.functions):
         return
@@ -447,7 +447,7 @@ def _inputs(target):
 
 @rule("images-normalize-differs", "wrong", "Normalize")
 def normalized_apart(code):
-    """`Normalize` with other numbers in the transform of the test images than in training."""
+    """`Normalize` with another mean or deviation for the test images than for training."""
     groups = {}
     for node in code.of(ast.Assign):
         name = text(node.targets[0]) or ""
@@ -469,7 +469,7 @@ def normalized_apart(code):
 
 
 def _broadcast(numbers):
-    """Return the numbers, where equal ones of all channels are one number."""
+    """Return the numbers; equal numbers of all channels become one."""
     return [one[:1] if len(set(one)) == 1 else one for one in numbers]
 
 

@@ -126,7 +126,7 @@ def _squared(node):
 
 
 def _next_value(code, around, name, depth=0):
-    """A name is filled with `gamma * values[t + 1] - values[t]`, also through further names."""
+    """Return whether `gamma * values[t + 1] - values[t]` fills a name, also through names."""
     for one in code.walk(around):
         if not isinstance(one, ast.Assign) or depth > 3:
             continue
@@ -166,13 +166,13 @@ def _bootstrapped(code):
 
 
 def _of_network(code, node):
-    """The value that a network returns, with its graph."""
+    """Return True for an output of a network, with its graph."""
     node = node.value if isinstance(node, Part | ast.Subscript) else node
     return isinstance(node, ast.Call) and is_model(code, node.func) and not no_graph(code, node)
 
 
 def _learned(code, call, name):
-    """The returns that the call makes are the target of a loss, and nothing detaches them."""
+    """Return whether the result of the call is the target of a loss, without `detach`."""
     result = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
     if result is None or no_graph(code, call):
         return False
@@ -207,7 +207,7 @@ def advantage_with_gradient(code):
 
 
 def _advantage(code, node):
-    """`returns - values` without `detach`, also through a name."""
+    """Return `returns - values` without `detach`, also through a name."""
     value = code.resolved(node)
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
         return None
@@ -217,7 +217,7 @@ def _advantage(code, node):
 
 
 def _critic_learns(code, function, weight, value):
-    """A loss of the same two names, or the square of the difference: so one has a gradient."""
+    """Return whether a loss of the two names, or the squared difference, trains the critic."""
     sides, name = {value.left.id, value.right.id}, text(weight)
     for node in code.walk(function):
         if isinstance(node, ast.Call) and is_loss_call(code, node):
@@ -256,7 +256,7 @@ def average_without_buffers(code):
 
 
 def _always_evaluates(code, loop, name):
-    """A deep copy that is set to evaluation mode where it is made, and never to training mode."""
+    """Return True for a deep copy that is set to evaluation mode, never to training mode."""
     owner, scope = loop.owner if name.startswith("self.") else None, loop.scope
     given = code.arguments(scope, name) if parameter(scope, name) else []
     if len(given) == 1 and isinstance(given[0], ast.Name):
@@ -264,7 +264,7 @@ def _always_evaluates(code, loop, name):
     elif len(given) == 1 and (text(given[0]) or "").startswith("self."):
         name, owner = text(given[0]), given[0].owner
     while owner is None and scope.scope is not None and name not in scope.assigned:
-        scope = scope.scope  # a name of the module
+        scope = scope.scope  # a variable of the module
     values = owner.attributes.get(name, ()) if owner else scope.assigned.get(name, ())
     calls = [one for one in code.calls if text(receiver(one)) == name]
     modes = {method(one) for one in calls if one.owner is owner if owner or one.scope is scope}
@@ -275,7 +275,7 @@ def _always_evaluates(code, loop, name):
 
 
 def _network_calls(code, node, depth):
-    """Calls of a network with the next state, found through names."""
+    """Yield calls of a network with the next state, also through names."""
     for one in ast.walk(node):
         if isinstance(one, ast.Call) and re.search(
             r"(?i)next|new_state|s_?prime|state_?_$|\b(ns|s2|obs2)\b",
@@ -346,7 +346,7 @@ def _terms(node):
 
 @rule("rl-target-frozen", "wrong")
 def target_never_updated(code):
-    """Of two copies of networks that follow the originals, one that nothing updates."""
+    """One of two target networks, copies of other networks, that is never updated."""
     for owner in code.of(ast.ClassDef):
         source = code.part(owner)
         copies = {
@@ -363,7 +363,7 @@ def target_never_updated(code):
 
 
 def _updated(code, owner, name):
-    """The attribute is given to a function, or its parameters are changed or go through `zip`."""
+    """Return whether a function, `zip` or an in-place change may update the attribute."""
     for node in code.of(ast.Attribute):
         if node.owner is not owner or node.attr != name or text(node.value) != "self":
             continue
@@ -401,7 +401,7 @@ def reduced_before_product(code):
 
 
 def _is_summed(code, node):
-    """The product is the argument of a sum or a mean."""
+    """Return whether the product is the argument of a sum or a mean."""
     up = node.parent
     if isinstance(up, ast.Call) and code.called(up) in ("torch.sum", "torch.mean"):
         return True
@@ -410,7 +410,7 @@ def _is_summed(code, node):
 
 @rule("rl-dueling-mean", "wrong")
 def mean_over_batch(code):
-    """`value + advantage - advantage.mean()` in `forward`: the mean is that of the whole batch."""
+    """`value + advantage - advantage.mean()` in `forward`: the mean is over the whole batch."""
     for node in code.of(ast.BinOp):
         around = getattr(code.function(node), "name", "")
         if not isinstance(node.op, ast.Sub) or around != "forward" or node.owner is None:
@@ -446,7 +446,7 @@ def generator_detached(code):
 
 
 def _judgement_detached(code):
-    """`err_g = l2(D(real), D(fake).detach())`: the generator gets no gradient of it."""
+    """`err_g = l2(D(real), D(fake).detach())`: the generator gets no gradient from it."""
     for call in code.calls:
         name = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
         named = re.match(
@@ -494,7 +494,7 @@ def _real_for_detached(code):
 
 
 def _output_detached(code):
-    """`criterion(D(fake).detach(), ones)` as a term of what is differentiated: no gradient."""
+    """`criterion(D(fake).detach(), ones)` in a differentiated loss: this term has no gradient."""
     for call in code.calls:
         if not is_loss_call(code, call) or len(call.args) < 2 or no_graph(code, call):
             continue
@@ -634,7 +634,7 @@ def _uses_fake(code, value, depth):
     "g_loss|G_loss|gen_loss|generator_loss|loss_g|loss_G|lossG|err_g|err_G|errG",
 )
 def generator_against_itself(code):
-    """`g_loss = criterion(D(fake), zeros)`: the generator learns to be recognized."""
+    """`g_loss = criterion(D(fake), zeros)`: the generator learns to be recognized as fake."""
     if re.search(r"(?i)(real|valid)\w*(, *\w+)? *= *\(?(.*\bzeros|0(\.0*)?(?![.\d]))", code.source):
         return  # real images have label 0 here
     generator = r"(?i)^(g|gen|generator)_?loss(_?(gan|adv|fake))?$|^(loss|err)_?(g|gen|generator)$"

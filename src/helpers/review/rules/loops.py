@@ -1,4 +1,4 @@
-"""What belongs before a training loop, and what is carried through it."""
+"""Statements that belong before a training loop, and states that it carries."""
 
 import ast
 import re
@@ -108,7 +108,7 @@ def is_model_or_rnn(code, node):
 
 
 def _renewed(code, loop, name, node):
-    """The state is detached or made again in the loop."""
+    """Return whether the state is detached or created again in the loop."""
     others = [
         one
         for one in loop.scope.assigned.get(name, ())
@@ -120,7 +120,7 @@ def _renewed(code, loop, name, node):
 
 @rule("loading-split-epoch", "wrong")
 def split_in_loop(code):
-    """`random_split` in the loop over epochs: samples of the test part were trained on."""
+    """`random_split` in the loop over epochs: the model is trained on samples of the test part."""
     for call in code.calls:
         name = code.called(call)
         if name not in ("data.random_split", "sklearn.model_selection.train_test_split"):
@@ -134,7 +134,7 @@ def split_in_loop(code):
 
 @rule("evaluation-scaler-leak", "wrong")
 def scaled_before_split(code):
-    """`scaler.fit_transform(x)` before `train_test_split`: the test data sets the scale."""
+    """`scaler.fit_transform(x)` before `train_test_split`: the scale depends on the test data."""
     for call in code.calls:
         if code.called(call) != "sklearn.model_selection.train_test_split" or not call.args:
             continue
@@ -166,7 +166,7 @@ def _standardized_before_slices(code):
 
 
 def _split_later(code, node, names):
-    """The names are sliced into two parts, or given to `train_test_split`."""
+    """Return whether the names are sliced into two parts, or passed to `train_test_split`."""
     for call in code.calls:
         if code.called(call) == "sklearn.model_selection.train_test_split" and call.args:
             if call.scope is node.scope and place(call) > place(node):
@@ -176,7 +176,7 @@ def _split_later(code, node, names):
 
 
 def _statistic_of(code, node, data):
-    """`data.mean()` or `np.mean(data)` of the whole, also through a name."""
+    """Return True for `data.mean()` or `np.mean(data)` of all data, also through a name."""
     value = code.resolved(node)
     value = value if isinstance(value, ast.Call) and method(value) in ("mean", "min") else None
     given = value.args[0] if value is not None and code.called(value) and value.args else None
@@ -185,7 +185,7 @@ def _statistic_of(code, node, data):
 
 
 def _made_of(code, node, name):
-    """The name, and the names of what is made of it in the same scope: windows, tensors."""
+    """Return the name and the names computed from it in its scope, as windows and tensors."""
     names = {name}
     for _ in range(3):
         for other, values in node.scope.assigned.items():
@@ -198,13 +198,13 @@ def _made_of(code, node, name):
 
 
 def _keeps_all(node):
-    """No index that takes a part, except in a comprehension over all positions."""
+    """Return whether no index takes a part, except in a comprehension over all positions."""
     parts = [one for one in ast.walk(node) if isinstance(one, ast.Subscript)]
     return not parts or any(isinstance(one, ast.comprehension) for one in ast.walk(node))
 
 
 def _complementary(code, scope, name):
-    """`train = name[:n]` and `test = name[n:]`."""
+    """Return True if `train = name[:n]` and `test = name[n:]` are in the scope."""
     bounds = {}
     for target, values in scope.assigned.items():
         for one in values:
@@ -247,7 +247,7 @@ def _scaled_before_slices(code):
 
 
 def _parts_by_share(code, parts, name):
-    """`data[begin:end]` with ends that are shares of the length, for train and for test."""
+    """Return True if slices `data[begin:end]` for train and test end at shares of the length."""
     whole = rf"len\({re.escape(name or '?')}\)"
     halves = set()
     for one in parts:
@@ -308,7 +308,7 @@ def _data_name(node):
 
 
 def _is_scaler(code, node):
-    """A scaler of scikit-learn, by its constructor or else by the name."""
+    """Return True for a scaler of scikit-learn, by its constructor or else by its name."""
     value = code.resolved(node) if isinstance(node, ast.AST) else None
     if isinstance(value, ast.Call):
         return bool(_FITTED.match(code.called(value)))
@@ -342,7 +342,7 @@ def padding_in_labels(code):
 
 
 def _copied_ids(code, node, ids):
-    """`ids`, `ids.clone()` or `ids.copy()`, also through a name that nothing changes."""
+    """Return True for `ids`, `ids.clone()` or `ids.copy()`, also through an unchanged name."""
     name = node.id if isinstance(node, ast.Name) and node.id != ids else None
     if name is not None:
         changed = rf"\b{name}\[|\b{name}\.(masked|index|fill)|\b{name} = .*(where|masked|torch\.)"
@@ -373,7 +373,7 @@ def shifted_twice(code):
 
 
 def _cut(code, node, lower, upper):
-    """`x[:, lower:upper]`, also through a name and `contiguous()`."""
+    """Return True for `x[:, lower:upper]`, also through a name and `contiguous()`."""
     for _ in range(3):
         if isinstance(node, ast.Name):
             node = code.value(node)
@@ -419,7 +419,7 @@ def done_unused(code):
 
 
 def _bellman(value):
-    """`reward + gamma * next`."""
+    """Return True for `reward + gamma * next`."""
     return (
         isinstance(value, ast.BinOp)
         and isinstance(value.op, ast.Add)

@@ -91,7 +91,7 @@ def kl_mean(code):
 
 
 def _summed(call):
-    """A scale follows that is not the square of a temperature: the author thought of the size."""
+    """Return whether a factor follows that is not the square of a temperature."""
     factors, below = [], call
     for up in above(call, ast.BinOp):
         if isinstance(up.op, ast.Mult):
@@ -149,7 +149,7 @@ def _is_argmax(code, node):
 
 @rule("losses-target-first", "wrong")
 def swapped(code):
-    """`cross_entropy(labels, logits)`: target and input exchanged."""
+    """`cross_entropy(labels, logits)`: target and input are swapped."""
     pattern = re.compile(r"(?i)^(y|labels?|targets?|y_true|truth|gt)$")
     output = re.compile(r"(?i)^(outputs?|logits?|pred(iction)?s?|y_pred|y_hat|out)$")
     for names in (
@@ -171,13 +171,13 @@ def swapped(code):
 
 
 def _of_model(code, node):
-    """The output of a model as it is."""
+    """Return True for an unchanged output of a model."""
     value = code.resolved(node)
     return isinstance(value, ast.Call) and is_model(code, value.func) and not code.called(value)
 
 
 def _from_loader(code, node):
-    """The second tensor of a batch."""
+    """Return True for the second tensor of a batch."""
     value = code.value(node)
     return isinstance(value, Part) and value.index is None and value.element == 1
 
@@ -203,7 +203,7 @@ def cut_by_numpy(code):
 
 
 def _first_of_loss(code, call):
-    """The name that gets the tensor is an argument of a loss that is no target."""
+    """Return whether the tensor is assigned to a name that is the first argument of a loss."""
     statement = next(above(call, ast.Assign), None)
     name = text(statement.targets[0]) if statement is not None else None
     for other in code.calls_under(code.function(call)):
@@ -236,7 +236,7 @@ def rebuilt(code):
 
 
 def _has_computed(code, node):
-    """A list that `append` fills with computed values."""
+    """Return True for a list that `append` fills with computed values."""
     filled = elements(code, node) if isinstance(node, ast.Name) else ()
     return any(isinstance(one, ast.Call | ast.BinOp | ast.UnaryOp) for one in filled)
 
@@ -440,7 +440,7 @@ def gradient_forced(code):
 
 
 def _same_at_backward(code, base):
-    """`backward` is called of the name while it has the value that it has here."""
+    """Return whether `backward` is called on the name while it has the same value."""
     return any(
         text(receiver(one)) == base.id and code.value(receiver(one)) is code.value(base)
         for one in code.methods(code.function(base), "backward")
@@ -448,7 +448,7 @@ def _same_at_backward(code, base):
 
 
 def _differentiated_at_once(code, node):
-    """`backward` follows on the expression, or on the name that gets it."""
+    """Return whether `backward` is called on the expression, or on the name assigned to it."""
     up = node.parent
     name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
     called = isinstance(up, ast.Attribute) and up.attr == "backward"
@@ -460,7 +460,7 @@ def _differentiated_at_once(code, node):
 
 
 def _cut(code, loss):
-    """Return whether the output in a loss has no graph, as `argmax` and `detach`."""
+    """Return whether the output in a loss has no graph, as after `argmax` or `detach`."""
     given = loss.args[0] if loss.args else None
     if graphless(code, given):
         return True
@@ -499,7 +499,7 @@ def activated_twice(code):
 
 
 def _of_loss(call):
-    """A call in a loss or a metric, by the names around it."""
+    """Return whether a call is in a loss or a metric, by the names of its function and class."""
     around, owner = call.scope, getattr(call.owner, "name", "")
     names = f"{owner} {getattr(around, 'name', '')}"
     return re.search(r"(?i)loss|dice|iou|jaccard|tversky|focal|criterion|metric|accuracy", names)
@@ -535,7 +535,7 @@ _NOT_LOSSES = re.compile(r"(?i)adv|gan|fool|neg|log_?p|score|fake|fair|bias|sens
 
 
 def _of_batch(code, node):
-    """A value that a loop over batches, or a function of the training, gets as it is."""
+    """Return True for a loop variable or an item of a batch, also reshaped or moved."""
     while method(node) in ("view", "reshape", "flatten", "squeeze", "float", "long", "to", "cuda"):
         node = receiver(node)
     value = code.value(node) if text(node) else None
@@ -573,7 +573,7 @@ def _logits_of(code, node):
 
 
 def _divisor(code, node):
-    """Return what the logits are divided by, empty for nothing; None if the file hides it."""
+    """Return the divisor of the logits, "" without one; None if it is unknown."""
     value = node if isinstance(node, ast.BinOp | ast.Call) else code.resolved(node)
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
         return ast.unparse(value.right)
@@ -596,7 +596,7 @@ _CASTS = ("tensor", "FloatTensor", "Tensor", "as_tensor", "from_numpy", "array",
 
 
 def _is_frequency(code, node):
-    """Counts of the classes, or counts divided by their sum or by a number of samples."""
+    """Return True for counts of the classes, also divided by their sum or a number of samples."""
     for _ in range(8):
         if isinstance(node, ast.Name | ast.Attribute) and text(node):
             node = code.resolved(node)
@@ -614,7 +614,7 @@ def _is_frequency(code, node):
 
 
 def _counted(code, node):
-    """`torch.bincount(labels)`, `np.bincount(labels)`, `labels.bincount()`."""
+    """Return True for `torch.bincount(labels)`, `np.bincount(labels)`, `labels.bincount()`."""
     for _ in range(4):
         if isinstance(node, ast.Name | ast.Attribute) and text(node):
             node = code.resolved(node)

@@ -50,7 +50,7 @@ def _rounded(code, call):
 
 
 def _is_logit(code, node):
-    """The output of a model that is given to a loss with logits, without a sigmoid."""
+    """Return True for a model's output that is passed to a loss with logits, without a sigmoid."""
     for _ in range(4):
         if (
             method(node) in ("squeeze", "view", "flatten", "detach", "cpu", "float")
@@ -73,7 +73,7 @@ def _is_logit(code, node):
 
 
 def _goes_to_logit_loss(code, model, name):
-    """The same model's output is an argument of the loss with logits somewhere in the file."""
+    """Return whether an output of the same model is an argument of a loss with logits."""
     for call in code.calls:
         logits = (
             code.called(call).endswith("with_logits")
@@ -116,7 +116,7 @@ def _compared_with_patience(code, name):
 
 
 def _set_again(code, node):
-    """Another line than the first sets the counter to a number."""
+    """Return whether a line other than the first assigns a number to the counter."""
     name = text(node.target)
     values = list(node.scope.assigned.get(name, ()))
     if name.startswith("self.") and node.owner is not None:
@@ -157,7 +157,7 @@ def probability_above_zero(code):
 
 @rule("evaluation-argument-order", "wrong")
 def swapped_metric(code):
-    """`precision_score(y_pred, y_true)`: the arguments of scikit-learn are exchanged."""
+    """`precision_score(y_pred, y_true)`: the arguments of scikit-learn are swapped."""
     asymmetric = {
         "confusion_matrix",
         "precision_score",
@@ -183,7 +183,7 @@ def swapped_metric(code):
 
 
 def tensor_of(node):
-    """`loss` of `loss.item()`, `loss.detach()` and the like."""
+    """Return `loss` of `loss.item()`, `loss.detach()` and the like."""
     while method(node) in ("item", "detach", "cpu", "float", "double") and receiver(node):
         node = receiver(node)
     return node
@@ -213,7 +213,7 @@ def _test_loader(value):
 
 
 def _again(code, loader, loop):
-    """A call after the loop gets the same loader."""
+    """Return whether a call after the loop gets the same loader."""
     return any(
         place(call) > (loop.end_lineno, 0) and loader in map(text, call.args)
         for call in code.calls
@@ -280,7 +280,7 @@ def largest_value(code):
 
 
 def _is_maximum(code, node):
-    """The first part of what `torch.max(x, dim)` returns."""
+    """Return True for the first result of `torch.max(x, dim)`."""
     value = code.resolved(node)
     if isinstance(value, Part):
         value, first = value.value, value.index == 0
@@ -307,7 +307,7 @@ def auc_of_classes(code):
 
 
 def _is_class(code, node, depth):
-    """The index of the largest, or a comparison with a threshold, also through names."""
+    """Return True for an argmax or a comparison with a threshold, also through names."""
     while method(node) in ("cpu", "numpy", "tolist", "detach", "float", "long", "int", "astype"):
         node = receiver(node)
     if isinstance(node, ast.Name) and depth < 4:

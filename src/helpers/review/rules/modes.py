@@ -29,7 +29,7 @@ _FRAMEWORK = re.compile(r"(?i)lightning|import (fastai|ignite|keras)|from (fasta
 
 @rule("training-mode-lost", "wrong")
 def mode_lost(code):
-    """`model.eval()` in each epoch, `model.train()` not: all later epochs train in eval mode."""
+    """`model.eval()` without `model.train()` in each epoch: later epochs train in eval mode."""
     for loop in code.loops:
         if any(above(loop, *LOOPS)):
             continue
@@ -73,7 +73,7 @@ _RESTORES = r"\.train\(|\.training = |set_mode|training_mode|freeze|set_train"
 
 
 def _called_in(code, loop, call):
-    """Return the call in the loop that leads to another one."""
+    """Return the call in the loop that runs the given call."""
     for one in code.calls_under(loop):
         if one is call or any(
             inner is call for target in code.targets(one) for inner in code.calls_under(target, 2)
@@ -83,7 +83,7 @@ def _called_in(code, loop, call):
 
 
 def _ends(loop, call):
-    """The loop is left after the evaluation, or the batch is the last one of the epoch."""
+    """Return whether `break` or `return` follows the evaluation, or it runs at the last batch."""
     up = next(above(call, ast.If), None)
     if up is None or not inside(up, loop):
         return False
@@ -95,7 +95,7 @@ def _trained(code, steps):
 
 
 def _texts(code, loop):
-    """The source of the loop and of the functions that it calls."""
+    """Return the source of the loop and of the functions that it calls."""
     parts = [code.part(loop)]
     for node in code.walk(loop, 3):
         if isinstance(node, ast.Call):
@@ -104,7 +104,7 @@ def _texts(code, loop):
 
 
 def _same_model(evals):
-    """The model in eval mode is also called where the loss comes from."""
+    """Return whether no model in eval mode has the name of an untrained one, as `teacher`."""
     names = {one.name.split(".")[-1] for one in evals}
     frozen = {
         "teacher",
@@ -176,7 +176,7 @@ def no_eval(code):
 
 
 def _own_model(code, func):
-    """A model that this file makes."""
+    """Return True for a model that this file creates."""
     return (kind(code, func) or "").startswith("module:")
 
 
@@ -205,7 +205,7 @@ def eval_with_graph(code):
 
 
 def _in_eval(code, call, loop):
-    """The last mode that this model was given before the loop, in the same function, is eval."""
+    """Return whether `eval` is the model's last mode before the loop in this function."""
     if not is_model(code, call.func):
         return False
     values = call.scope.assigned.get(text(call.func), ())
@@ -288,7 +288,7 @@ def generator(code):
 
 @rule("training-mode-called", "wrong")
 def mode_not_called(code):
-    """`model.eval`, `optimizer.step` or `loss.backward` without brackets."""
+    """`model.eval`, `optimizer.step` or `loss.backward` without parentheses."""
     for node in code.of(ast.Expr):
         attribute = node.value
         if not isinstance(attribute, ast.Attribute) or code.is_display(node):
@@ -374,7 +374,7 @@ def frozen_before_train(code):
 
 
 def _is_norm(call, loop):
-    """`for m in model.modules(): if isinstance(m, nn.BatchNorm2d): … m.eval()`."""
+    """Return True for `m.eval()` in a loop over the modules that selects norm layers."""
     if loop is None or text(receiver(call)) not in [
         text(one) for one in ast.walk(loop.target) if isinstance(one, ast.Name)
     ]:
@@ -385,11 +385,11 @@ def _is_norm(call, loop):
 
 
 def _trains_in_loop(code, call):
-    """`model.train()` in a loop over epochs, also in a function that it calls."""
+    """Return True for `model.train()` in a loop over epochs, also in a function that it calls."""
     plain = method(call) == "train" and not call.args and not call.keywords
     return plain and is_model(code, receiver(call)) and bool(code.loops_around(call))
 
 
 def _in_epochs(code, call):
-    """A training loop is around a call, also that of a caller."""
+    """Return whether a training loop is around a call or around its callers."""
     return any(code.methods(loop, "backward", follow=3) for loop in code.loops_around(call))

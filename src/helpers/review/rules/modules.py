@@ -1,4 +1,4 @@
-"""Modules whose parts are not registered, or not the ones that are meant."""
+"""Modules: layers that are not registered, shared by mistake, or created in each call."""
 
 import ast
 import re
@@ -34,7 +34,7 @@ def module_classes(code):
 
 
 def makes_module(code, node):
-    """Return whether a call makes a module with or without parameters, but no loss."""
+    """Return whether a call creates a module with or without parameters, but no loss."""
     if not isinstance(node, ast.Call):
         return False
     name = code.called(node)
@@ -44,7 +44,7 @@ def makes_module(code, node):
 
 
 def learns(code, node):
-    """Return whether a call makes a layer with parameters, a module of the file or a parameter."""
+    """Return whether a call creates a layer with parameters, a local module or a parameter."""
     if not isinstance(node, ast.Call):
         return False
     name = code.called(node)
@@ -59,7 +59,7 @@ _LEARNED = re.compile(r"\b(nn\.[A-Z]|Parameter|register_|Linear|Conv|Embedding|N
 
 
 def _class_learns(code, name):
-    """A module of this file that has parameters or buffers, or modules of unknown kind."""
+    """Return True for a local module with parameters, buffers, or modules of unknown kind."""
     if not is_module_class(code, name):
         return False
     bodies = ("\n".join(code.part(s) for s in one.body) for one in code.bases(name))
@@ -105,7 +105,7 @@ _LAYER_NAME = re.compile(
 
 
 def _layer(code, node, called):
-    """A layer; also one of an imported class, by its name, if the elements are called."""
+    """Return True for a layer; an imported class counts by its name, if elements are called."""
     if learns(code, node):
         return True
     name = text(node.func) or "" if called and isinstance(node, ast.Call) else ""
@@ -115,7 +115,7 @@ def _layer(code, node, called):
 
 
 def _elements_called(code, owner, name):
-    """The class calls the elements of the attribute: `self.rs[0](x)`, `for r in self.rs: r(x)`."""
+    """Return whether the class calls elements of the attribute, as `self.rs[0](x)`."""
     for loop in code.of(ast.For, ast.comprehension):
         over = loop.iter.args[-1] if method(loop.iter) == "zip" and loop.iter.args else loop.iter
         over = over.args[0] if method(over) == "enumerate" and over.args else over
@@ -132,7 +132,7 @@ def _elements_called(code, owner, name):
 
 
 def _filled(code, owner, name, called):
-    """Layers are put into an empty list or dictionary."""
+    """Return whether layers are put into an empty list or dictionary."""
     for one in owner.attributes:
         if one.startswith(f"{name}["):
             if any(_layer(code, given.value, called) for given in owner.attributes[one]):
@@ -176,7 +176,7 @@ def local_layer(code):
 
 
 def _called_elsewhere(code, init, name):
-    """A method calls the name without having it."""
+    """Return whether a method calls the name without defining it."""
     return name not in code.tree.assigned and any(
         isinstance(call.func, ast.Name)
         and call.func.id == name
@@ -195,7 +195,7 @@ _NAMES_OF_LAYERS = re.compile(
 
 @rule("modules-missing-attribute", "raises")
 def missing_attribute(code):
-    """`self.softmax(x)` in `forward` of a module whose `__init__` makes no such layer."""
+    """`self.softmax(x)` in `forward` of a module that never assigns this attribute."""
     for node in module_classes(code):
         source = code.part(node)
         bases = [code.dotted(base) for base in node.bases]
@@ -243,7 +243,7 @@ def made_in_forward(code):
 
 
 def _runs_in_forward(code, call, around):
-    """A method that only `forward` calls makes the layer, and calls it or puts it into a list."""
+    """Return whether a method that only `forward` calls creates the layer and calls it."""
     callers = {getattr(code.function(one), "name", "") for one in code.callers.get(around, ())}
     if callers != {"forward"} or around.owner is not call.owner:
         return False
@@ -264,7 +264,7 @@ def _runs_in_forward(code, call, around):
 
 
 def _keeps(node):
-    """`return layer`, and `self.layer = layer`."""
+    """Return True for `return layer` and `self.layer = layer`."""
     if isinstance(node, ast.Assign):
         return (text(node.targets[0]) or "").startswith("self.")
     return isinstance(node, ast.Return) and isinstance(node.value, ast.Name | ast.Tuple)
@@ -344,7 +344,7 @@ def no_super(code):
 
 
 def _is_plain_module(code, name):
-    """A class of which each base is a module of PyTorch or Lightning, or a class of this file."""
+    """Return True for a class whose bases are modules of PyTorch or Lightning, or local classes."""
     bases = [base for one in code.bases(name) for base in one.bases]
     known = ("nn.Module", "nn.Sequential", "LightningModule")
     return all(
@@ -353,7 +353,7 @@ def _is_plain_module(code, name):
 
 
 def _unbound(call):
-    """`super(Net).__init__()`, which calls the constructor of `super` itself."""
+    """Return True for `super(Net).__init__()`, which calls the constructor of `super` itself."""
     base = receiver(call)
     return isinstance(base, ast.Call) and text(base.func) == "super" and len(base.args) == 1
 
@@ -383,7 +383,7 @@ def forward_called(code):
 
 @rule("modules-lost-parameter", "wrong")
 def parameter_computed(code):
-    """`self.w = nn.Parameter(…) * 0.01` or `.to(…)`: the result is no parameter."""
+    """`self.w = nn.Parameter(…) * 0.01` or `.to(…)`: the result is not a parameter."""
     moved = {"to", "cuda", "float", "half", "double", "view", "reshape", "unsqueeze", "clone"}
     for call in code.calls:
         if code.called(call) != "nn.Parameter":
@@ -492,7 +492,7 @@ def _is_classifier(code, node):
 
 
 def _of_all_modules(code, node):
-    """Return whether the layer is any of a model, and not that of an output."""
+    """Return whether the layer is any layer of a model, and not its output layer."""
     loop = next(above(node, ast.For), None)
     over = ast.unparse(loop.iter) if loop is not None else ""
     function = getattr(code.function(node), "name", "")

@@ -1,4 +1,4 @@
-"""Names that look right: misspelt methods, classes that are called for functions."""
+"""Names: misspelt names and methods, and classes that are called like functions."""
 
 import ast
 import builtins
@@ -97,7 +97,7 @@ def misspelt_target(code):
             if len(name) < 8 or not name.isidentifier() or name.startswith("_"):
                 continue
             if len(re.findall(rf"\b{name}\b", source)) != len(values):
-                continue  # it is read, or named in another way
+                continue  # the name also occurs outside its assignments
             known = {one.id for one in ast.walk(scope) if isinstance(one, ast.Name)} - {name}
             for one in values:
                 own = isinstance(one.statement, ast.Assign) and isinstance(one.value, ast.AST)
@@ -108,7 +108,7 @@ def misspelt_target(code):
 
 
 def _letters(one, other):
-    """The names differ inside a word, and not by a number or a plural."""
+    """Return whether the names differ inside a word, and not by a number or a plural."""
     plain = one.rstrip("s_") != other.rstrip("s_") and one[0] == other[0]
     return (
         plain and not re.search(r"\d", one + other) and len(one.split("_")) == len(other.split("_"))
@@ -120,7 +120,7 @@ _ROLE = re.compile(r"(?i)(optim(izer)?|scheduler|loader|dataset|criterion)s?$")
 
 @rule("names-repeated-argument", "wrong")
 def repeated_argument(code):
-    """`train(a_optimizer=b_optimizer, b_optimizer=b_optimizer)`: one value for two arguments."""
+    """`train(a_optimizer=b_optimizer, b_optimizer=b_optimizer)`: two arguments, one value."""
     for call in code.calls:
         given = {k.arg: k.value.id for k in call.keywords if isinstance(k.value, ast.Name)}
         for option in call.keywords:
@@ -190,7 +190,7 @@ def activation_class(code):
 
 @rule("evaluation-argmax-dim", "wrong")
 def argmax_over_batch(code):
-    """`pred = model(x).argmax(0)` compared with labels: the largest of the batch."""
+    """`pred = model(x).argmax(0)` compared with labels: the maximum over the batch."""
     for call in code.calls:
         base, dim = _argmax(code, call)
         if base is None or dim not in (0, "none"):
@@ -221,7 +221,7 @@ def _argmax(code, call):
 
 
 def _compared(code, call):
-    """The result is compared with labels."""
+    """Return whether the result is compared with labels."""
     names = set()
     up = call.parent
     while isinstance(up, ast.Attribute | ast.Subscript | ast.Call):
@@ -284,7 +284,7 @@ def _is_test(node):
 
 
 def _is_given(code, node):
-    """The method itself is the argument of an optimizer or of `torch.save`, or is added up."""
+    """Return whether a method is passed uncalled to an optimizer or `torch.save`, or added up."""
     up = node.parent
     if node.attr == "item":
         return isinstance(up, ast.AugAssign) and kind(code, node.value) in ("loss", "tensor")

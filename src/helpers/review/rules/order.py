@@ -45,7 +45,7 @@ def _function(code, node):
     """Return the function or lambda that a name, or `partial(f, …)`, is in this file."""
     if method(node) == "partial" and node.args:
         if any(k.arg in ("worker_id", None) for k in node.keywords) or len(node.args) > 1:
-            return None  # the position of the worker's number is another one
+            return None  # the worker's number is another argument
         node = node.args[0]
     if isinstance(node, ast.Lambda):
         return node
@@ -86,7 +86,7 @@ def lists_of_two_folders(code):
 
 
 def _in_any_order(code, node):
-    """`os.listdir(…)`, `list(path.glob(…))`, `[os.path.join(d, f) for f in os.listdir(d)]`."""
+    """Return True for files in arbitrary order: `os.listdir(…)`, `list(path.glob(…))`."""
     if isinstance(node, ast.ListComp) and len(node.generators) == 1:
         return _in_any_order(code, node.generators[0].iter)
     if not isinstance(node, ast.Call):
@@ -198,7 +198,7 @@ def latest_by_name(code):
 
 
 def _unpadded(string):
-    """A file name with a number of an epoch or step, and no width."""
+    """Return True for a file name with the number of an epoch or step, without a width."""
     for one in string.values:
         if isinstance(one, ast.FormattedValue) and one.format_spec is None:
             if re.search(

@@ -90,7 +90,7 @@ def one_class(code):
 
 
 def _squeezed(code, node, depth=0):
-    """The axis of the one unit is removed, so another axis has the classes."""
+    """Return whether the axis of the one unit is removed, so another axis has the classes."""
     node = code.resolved(node) if isinstance(node, ast.AST) else None
     if not isinstance(node, ast.Call) or depth > 4:
         return False
@@ -101,7 +101,7 @@ def _squeezed(code, node, depth=0):
 
 @rule("losses-squashed", "wrong")
 def squashed_logits(code):
-    """`cross_entropy(fc(x).relu(), y)` or with a sigmoid: the logits lose their range."""
+    """`cross_entropy(fc(x).relu(), y)` or with a sigmoid: it limits the range of the logits."""
     for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
         if is_activation(code, given, {"relu", "sigmoid", "tanh"}):
             yield call
@@ -148,7 +148,7 @@ def mask_after_mean(code):
 
 
 def _whole_sum(code, node, value):
-    """`torch.sum(1 + log_var - …)` without `dim`, also after a factor: a single number."""
+    """Return True for `torch.sum(1 + log_var - …)` without `dim`, also times a factor."""
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         node = node.right
     value = node if isinstance(node, ast.Call) else value
@@ -157,7 +157,7 @@ def _whole_sum(code, node, value):
 
 
 def _of_samples(code, node):
-    """`keep = (a != b).float()`: one number for each sample, of a comparison of two tensors."""
+    """Return True for `keep = (a != b).float()`, which has one number per sample."""
     value = code.value(node) if isinstance(node, ast.Name) else None
     while method(value) in ("float", "to", "detach", "type", "cuda", "long", "double"):
         value = receiver(value)
@@ -176,7 +176,7 @@ def _of_samples(code, node):
 
 
 def _reduces(code, call):
-    """A loss with its default reduction."""
+    """Return True for a loss with its default reduction."""
     constructor = call if code.called(call) else construction(code, call.func)
     if (
         constructor is None
@@ -247,7 +247,7 @@ def ctc_of_logits(code):
 
 
 def _passed_on(code, node):
-    """Return what the callers pass for a parameter, else the node itself."""
+    """Return the argument that the callers pass for a parameter, else the node."""
     scope = getattr(node, "scope", None)
     own = isinstance(node, ast.Name) and isinstance(scope, FUNCTIONS) and parameter(scope, node.id)
     passed = code.arguments(scope, node.id) if own and node.id not in scope.assigned else []

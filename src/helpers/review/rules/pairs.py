@@ -30,7 +30,7 @@ def _compared(code, names, modules):
 
 @rule("losses-same-input", "wrong")
 def with_itself(code):
-    """`kl_div(log_softmax(teacher), softmax(teacher))`: both tensors come from one."""
+    """`kl_div(log_softmax(teacher), softmax(teacher))`: both arguments come from one tensor."""
     for call, given, target in _compared(code, _ELEMENTWISE, _MODULES):
         one, other = _root(code, given), _root(code, target)
         if one is not None and one == other and not isinstance(call.parent, ast.Lambda):
@@ -69,7 +69,7 @@ def _root(code, node, depth=0):
 
 @rule("language-garbage", "wrong")
 def not_shifted(code):
-    """`cross_entropy(model(ids).flatten(0, 1), ids.flatten())` with a causal mask: it copies."""
+    """`cross_entropy(model(ids).flatten(0, 1), ids.flatten())` with a causal mask: not shifted."""
     if not re.search(r"is_causal|torch\.(triu|tril)\(|square_subsequent_mask", code.source):
         return
     for call in code.calls:
@@ -86,7 +86,7 @@ def not_shifted(code):
 
 
 def _moved(code, node):
-    """What `x.view(-1)`, `x.transpose(1, 2)` and the like read; with `code` also through names."""
+    """Return `x` of `x.view(-1)`, `x.transpose(1, 2)` and the like; with `code` through names."""
     for _ in range(6):
         if method(node) in ("view", "reshape", "flatten", "transpose", "permute", "contiguous"):
             node = receiver(node)
@@ -127,7 +127,7 @@ def column_and_row(code):
 
 
 def _is_error(node):
-    """The difference is squared, or its absolute value is taken."""
+    """Return whether the difference is squared, or its absolute value is taken."""
     up = node.parent
     squared = isinstance(up, ast.BinOp) and isinstance(up.op, ast.Pow)
     named = up.attr if isinstance(up, ast.Attribute) else method(up)
@@ -162,7 +162,7 @@ def _gathered(code, node):
 
 
 def _of_maximum(code, node):
-    """`r + gamma * q.max(1)[0] * (1 - done)`, which is (n,)."""
+    """Return True for `r + gamma * q.max(1)[0] * (1 - done)`, which is (n,)."""
     value = code.resolved(node) if isinstance(node, ast.AST) else node
     if not isinstance(value, ast.AST) or re.search(
         r"keepdim|squeeze|view|reshape", ast.unparse(value)
@@ -172,7 +172,7 @@ def _of_maximum(code, node):
 
 
 def _is_maximum(code, node):
-    """`x.max(1)[0]`, `x.max(1).values`, or a name of `best, _ = x.max(1)`."""
+    """Return True for `x.max(1)[0]`, `x.max(1).values`, or a name of `best, _ = x.max(1)`."""
     if isinstance(node, ast.Name):
         found = code.value(node)
         maximum = found.value if isinstance(found, Part) and found.index == 0 else None
@@ -215,7 +215,7 @@ def _is_parameter(function, name):
 
 
 def _alike(one, other):
-    """`target[t]` and `mask[t]`."""
+    """Return True for `target[t]` and `mask[t]`, which have the same index."""
     both = isinstance(one, ast.Subscript) and isinstance(other, ast.Subscript)
     return both and ast.dump(one.slice) == ast.dump(other.slice)
 
@@ -237,7 +237,7 @@ def _squeezed_in_loss(code):
 
 
 def _last_squeezed(code, call):
-    """`value.squeeze(-1)`, or `value.squeeze()` of a model's output with one column."""
+    """Return True for `value.squeeze(-1)`, or `squeeze()` of an output with one column."""
     dim = argument(call, "dim", 0)
     if dim is not None:
         return code.const(dim) in (1, -1)
@@ -249,7 +249,7 @@ def _undetached(node):
 
 
 def _same_value(code, node, call):
-    """A name has the same value here as in the arguments of the loss."""
+    """Return whether a name has the same value here as in the arguments of the loss."""
     return any(
         isinstance(one, ast.Name | ast.Subscript)
         and text(one) == text(node)

@@ -1,4 +1,4 @@
-"""Gradients that the processes of a training under DDP do not average."""
+"""Gradients that DDP does not average across the processes."""
 
 import ast
 import re
@@ -84,13 +84,13 @@ def second_backward(code):
 
 
 def _is_wrapper(code, func):
-    """A name whose value is a model in DDP."""
+    """Return True for a name whose value is a model in DDP."""
     value = code.resolved(func) if text(func) and not code.dotted(func) else None
     return code.called(value) == "nn.DistributedDataParallel"
 
 
 def _not_averaged(code, around, name):
-    """Yield a backward pass of a wrapped model that no new forward pass precedes."""
+    """Yield each backward pass of a wrapped model without a new forward pass before it."""
     last = None
     for call in sorted(code.calls_under(around), key=place):
         if text(call.func) == name and not no_graph(code, call):
@@ -105,7 +105,7 @@ def _not_averaged(code, around, name):
 
 
 def _computed_with(code, node, name, depth):
-    """A value is computed from a call of this name, and nothing detaches it in between."""
+    """Return whether a value is computed from a call of this name without `detach`."""
     waiting = [node]
     while waiting:
         one = waiting.pop()

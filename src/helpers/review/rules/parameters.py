@@ -1,4 +1,4 @@
-"""Parameters that the optimizer does not have, or has spent."""
+"""Parameters that the optimizer does not contain, and exhausted generators."""
 
 import ast
 import re
@@ -86,7 +86,7 @@ def _used_later(code, scope, name, one, stop):
 
 
 def _of_class(code, scope):
-    """The steps of the other methods of a class."""
+    """Return the calls of `step` in the methods of a class."""
     owner = getattr(scope, "owner", None)
     return [one for one in code.calls if one.owner is owner and method(one) == "step"]
 
@@ -128,7 +128,7 @@ def spent(code):
 
 
 def _iterates(node, first_line):
-    """The name is what the only loop around it goes over."""
+    """Return whether the only loop around a name iterates over it."""
     loops = [u for u in above(node, *LOOPS) if u.lineno > first_line]
     return len(loops) == 1 and isinstance(loops[0], ast.For) and inside(node, loops[0].iter)
 
@@ -146,7 +146,7 @@ def _is_lazy(code, value):
 
 @rule("grad-modes-optimizer-error", "raises")
 def scaled_leaf(code):
-    """`w = torch.randn(3, requires_grad=True) * 0.01` given to an optimizer: no leaf."""
+    """`w = torch.randn(3, requires_grad=True) * 0.01` given to an optimizer: not a leaf."""
     given = _in_optimizers(code)
     for scope in code.scopes:
         for name, values in scope.assigned.items():
@@ -193,7 +193,7 @@ def leaf_in_place(code):
 
 @rule("training-rebound-weight", "wrong")
 def rebound(code):
-    """`w = w - lr * w.grad` in a loop: the new tensor is no leaf, so its `.grad` stays None."""
+    """`w = w - lr * w.grad` in a loop: the new tensor is not a leaf, so its `.grad` is None."""
     for node in code.of(ast.Assign):
         if not isinstance(node.value, ast.BinOp):
             continue
@@ -261,7 +261,7 @@ def second_model(code):
 
 
 def _left_alone(code, name):
-    """The file freezes the model, passes it to a function, or uses its parameters."""
+    """Return whether the file freezes the model, passes it on, or uses its parameters."""
     quoted = re.escape(name)
     frozen = r"eval|requires_grad|parameters|state_dict|load_state|train\(False|apply"
     a_loss = re.search(r"(?i)loss|criterion", name)  # not what runs under `no_grad`
@@ -283,7 +283,7 @@ def _trainable(code, value):
 
 
 def _feeds_loss(code, scope, name, model):
-    """Both models are called in one loop with a backward pass."""
+    """Return whether both models are called in one loop with a backward pass."""
     for loop in code.loops:
         called = {text(one.func) for one in code.walk(loop) if isinstance(one, ast.Call)}
         if name in called and code.methods(loop, "backward"):
@@ -375,7 +375,7 @@ def _constructed_class(code, value):
 
 @rule("training-groups-partial", "wrong", ".weight")
 def groups_of_weights(code):
-    """Groups of `m.weight` and `m.bias` of all modules: another `nn.Parameter` is in none."""
+    """Groups of only `m.weight` and `m.bias`: any other `nn.Parameter` is in no group."""
     owned = {
         name.removeprefix("self.")
         for node in code.classes.values()

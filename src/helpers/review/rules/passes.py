@@ -1,4 +1,4 @@
-"""What a pass over the data empties, leaves early, repeats or averages."""
+"""Loops over the data that empty lists, return early, repeat seeds or average metrics."""
 
 import ast
 import re
@@ -48,14 +48,14 @@ def _emptied(statement):
 
 
 def _only_added(code, loop, first, name):
-    """The body of the loop adds to a name once, in no inner loop, and reads it nowhere else."""
+    """Return whether the loop adds to a name once, in its own body, and reads it nowhere else."""
     nodes = [one for one in code.walk(loop) if isinstance(one, ast.Name) and one.id == name]
     added = [one for one in nodes if _adds(one) and next(above(one, *LOOPS), None) is loop]
     return len(added) == 1 and all(one is added[0] or inside(one, first) for one in nodes)
 
 
 def _adds(name):
-    """The name of `name += x`, or of the statement `name.append(x)`."""
+    """Return True for `name` in `name += x` and in the statement `name.append(x)`."""
     up = name.parent
     if isinstance(up, ast.AugAssign):
         return up.target is name and isinstance(up.op, ast.Add)
@@ -64,7 +64,7 @@ def _adds(name):
 
 
 def _averaged_below(code, loop, name):
-    """`sum(name)`, `np.mean(name)`, `torch.cat(name)`, `name / total` below the loop."""
+    """Return whether `sum(name)`, `np.mean(name)`, `name / total` or the like follows the loop."""
     for one in code.uses(loop.scope, name):
         if one.lineno <= loop.end_lineno or code.function(one) is not code.function(loop):
             continue
@@ -146,7 +146,7 @@ def metric_of_batches(code):
 
 
 def _not_additive(code, call):
-    """A score of scikit-learn, or the root of a mean squared error."""
+    """Return True for a score of scikit-learn, and the root of a mean squared error."""
     if _OF_ALL.match(code.dotted(call.func) or ""):
         return True
     if _quotient_of_sums(code, call):
@@ -167,7 +167,7 @@ def _not_additive(code, call):
 
 
 def _quotient_of_sums(code, call):
-    """A function `iou` of this file that returns `inter.sum() / union.sum()` of all it gets."""
+    """Return True for a local `iou` that returns `inter.sum() / union.sum()` of a whole batch."""
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     function = code.functions.get((None, name))
     named = re.search(r"(?i)(^|_)(iou|jaccard|f1|precision|recall)(_|$)", name)
@@ -188,7 +188,7 @@ def _quotient_of_sums(code, call):
 
 
 def _mean_of_classes(code, function):
-    """`ious.append(inter / union)` for each class, and the function returns their mean."""
+    """Return True for a function that returns the mean of `inter / union` of each class."""
     loops = [one for one in code.walk(function) if isinstance(one, LOOPS)]
     if len(loops) != 1 or not re.match(
         r"for (c|cls|cl|k|i|class_?\w*|label|lab) in range\((1, )?\w*(cls|class)\w*\)",
@@ -210,7 +210,7 @@ def _mean_of_classes(code, function):
 
 
 def _collected(code, call, loop):
-    """Return the name that `name += score` or `name.append(score)` in the loop adds it to."""
+    """Return the name to which `name += score` or `name.append(score)` in the loop adds."""
     node = call
     while isinstance(node.parent, ast.Attribute | ast.Call) and node in (
         getattr(node.parent, "value", None),
@@ -242,7 +242,7 @@ def _adds_to(up, node):
 
 
 def _within_groups(code, loop):
-    """The batches are groups of their own, as folds, subjects and classes are."""
+    """Return whether the batches are groups, such as folds, subjects and classes."""
     return re.search(
         r"(?i)fold|subject|patient|class|client|task|query|batch_size=1\b|video|user",
         ast.unparse(loop.target) + ast.unparse(loop.iter),
@@ -250,7 +250,7 @@ def _within_groups(code, loop):
 
 
 def _mean_below(code, loop, name):
-    """`name / len(loader)`, `np.mean(name)` or `sum(name) / len(name)` below the loop."""
+    """Return whether `name / len(loader)`, `np.mean(name)` or the like follows the loop."""
     quoted = re.escape(name)
     mean = re.compile(
         rf"\b{quoted} / |\b{quoted} /= |mean\({quoted}\)|sum\({quoted}\) / |average\({quoted}\)"
@@ -357,7 +357,7 @@ def seeded_in_loop(code):
 
 
 def _same_for_pair(code, function):
-    """Two calls seed with one number, so that an image and its mask get the same transform."""
+    """Return whether two calls use one seed, to transform an image and its mask alike."""
     seeds = [one for one in code.calls if one.scope is function and _fixed(code, one)]
     names = [code.dotted(one.func) for one in seeds]
     return len(names) != len({*names})
@@ -390,7 +390,7 @@ def _grows(code, function, name):
 
 
 def _called_often(code, function, name):
-    """Two calls of the file, or one in a loop, leave the default."""
+    """Return whether two calls of the file, or one in a loop, use the default."""
     calls = [
         one
         for one in code.callers.get(function, ())

@@ -27,7 +27,7 @@ def clip_scaled(code):
 
 
 def _beside_scale(code, clip):
-    """Each condition of a `scaler.scale(loss).backward()` is also one of the clipping."""
+    """Return whether each condition of `scaler.scale(loss).backward()` guards the clipping too."""
     arms = [*branches(clip)]
     guards = [node.test for node, _ in arms if isinstance(node, ast.If)]
     return any(
@@ -96,7 +96,7 @@ def no_update(code):
 
 
 def _is_scaled(code, call):
-    """`scaler.scale(loss).backward()`, also with a name for the scaled loss."""
+    """Return True for `scaler.scale(loss).backward()`, also with a name for the scaled loss."""
     value = code.resolved(receiver(call)) if receiver(call) is not None else None
     return "scale(" in ast.unparse(call) or method(value) == "scale"
 

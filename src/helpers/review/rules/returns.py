@@ -157,7 +157,7 @@ _TURNS = re.compile(r"reverse|::-1|flip|insert\(0|appendleft|-1, -1")
 
 
 def _turned_by_caller(code, loop):
-    """Return whether a caller of the function reverses what it gives or gets."""
+    """Return whether a caller of the function reverses its arguments or its result."""
     name = getattr(code.function(loop), "name", None)
     for call in code.calls:
         if name and method(call) == name:
@@ -196,7 +196,7 @@ def returns_in_wrong_order(code):
 
 
 def _placed(node, name, targets):
-    """`returns[t] = total`, with `t` from the loop."""
+    """Return True for `returns[t] = total`, with `t` from the loop."""
     stored = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)
     return stored and text(node.value) == name and names_in(node.targets[0].slice) & targets
 
@@ -287,7 +287,7 @@ def exploration_inverted(code):
 
 
 def _after_return(node):
-    """The statements that run if the body of an `if`, which returns, does not."""
+    """Return the statements that follow an `if` whose body returns."""
     block = getattr(node.parent, "body", None)
     ends = isinstance(node.body[-1], ast.Return) and isinstance(block, list) and node in block
     return block[block.index(node) + 1 :] if ends else []
@@ -310,7 +310,7 @@ def _explores_if(code, test):
 
 @rule("rl-ratio", "wrong", "ratio|Ratio")
 def ratio_inverted(code):
-    """`ratio = torch.exp(old_log_prob - log_prob)` in PPO: new and old are exchanged."""
+    """`ratio = torch.exp(old_log_prob - log_prob)` in PPO: new and old are swapped."""
     for call in code.calls:
         if method(call) != "exp":
             continue
@@ -348,7 +348,7 @@ def ratio_of_logs(code):
 
 @rule("rl-lists-kept", "raises", "log_prob(")
 def lists_never_emptied(code):
-    """`self.log_probs.append(dist.log_prob(a))`, and no line empties the list after the update."""
+    """`self.log_probs.append(dist.log_prob(a))` to a list that is never cleared."""
     seen = set()
     for call in code.methods(code.tree, "append") + [
         one for one in code.calls if method(one) == "append" and one.scope is not code.tree
@@ -364,7 +364,7 @@ def lists_never_emptied(code):
 
 
 def _emptied(code, call, name):
-    """Return whether anything but its first line gives a list a new value or empties it."""
+    """Return whether another statement reassigns or clears the list."""
     quoted = re.escape(name.rpartition(".")[2])
     attribute = name.startswith("self.")
     whole = rf"\w\.{quoted}\b" if attribute else rf"(?<!\.)\b{quoted}\b"
@@ -375,14 +375,14 @@ def _emptied(code, call, name):
 
 
 def _with_graph(code, node):
-    """`dist.log_prob(action)`, also through a name, and not detached or as a number."""
+    """Return True for `dist.log_prob(action)`, also through a name, with its graph."""
     value = code.resolved(node)
     written = ast.unparse(value) if isinstance(value, ast.AST) else ""
     return "log_prob(" in written and not re.search(r"item\(|detach|numpy|\.data\b", written)
 
 
 def _updates_with(code, call, name):
-    """The backward passes in a loop over episodes, or in a method, that read the list."""
+    """Return the backward passes that use the list, in its loop over episodes or in a method."""
     loops = [*above(call, *LOOPS)]
     if name.startswith("self."):
         methods = [one for one in code.functions.values() if one.owner is call.owner]
@@ -477,7 +477,7 @@ def _unmasked(code, stored):
 
 @rule("rl-soft", "wrong", "parameters()")
 def target_not_averaged(code):
-    """`for a, b in zip(target.parameters(), q.parameters()): a = …`, or with exchanged weights."""
+    """`for a, b in zip(target.parameters(), q.parameters()): a = …`, or swapped weights."""
     for loop in code.of(ast.For):
         both = getattr(loop.iter, "args", ()) if method(loop.iter) == "zip" else ()
         names = [text(one) for one in getattr(loop.target, "elts", ())]

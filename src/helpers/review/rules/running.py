@@ -41,7 +41,7 @@ def decay_overwritten(code):
 
 
 def _rises(code, node):
-    """`(1 + n) / (10 + n)`, `1 - 1 / (n + 1)`: a quotient of a number of steps."""
+    """Return True for a quotient of a step count, as `(1 + n) / (10 + n)`."""
     value = code.value(node) if isinstance(node, ast.Name) else node
     if not isinstance(value, ast.AST):
         return False
@@ -57,7 +57,7 @@ def _rises(code, node):
 
 
 def _in_each_step(code, node, name):
-    """A method other than `__init__` with a setting, or a loop that the setting comes before."""
+    """Return whether a method other than `__init__`, or a loop, updates the setting."""
     if name.startswith("self.") and node.owner is not None:
         given = [
             one
@@ -93,7 +93,7 @@ def total_reduced_again(code):
 
 
 def _reduced(code, call):
-    """`dist.all_reduce(total)`, or `total = average_over_processes(total)` of a local function."""
+    """Return the name that `dist.all_reduce(total)` or a local function reduces."""
     op = argument(call, "op", 1)
     if code.called(call) == "dist.all_reduce":
         summed = op is None or re.search(r"SUM|AVG", ast.unparse(op))
@@ -112,7 +112,7 @@ def _reduced(code, call):
 
 
 def _runs(code, loop, name, call):
-    """A value is made before the loop, and the loop adds to it."""
+    """Return whether a loop adds to a value that is set before the loop."""
     if "[" in name:
         return False
     values = loop.scope.assigned.get(name, ())
@@ -189,7 +189,7 @@ def _layer_of(code, node, depth=0):
     return None
 
 
-# ---------------------------------------------------------------- the state of an optimizer to come
+# ---------------------------------------------------------------- states loaded before `setup()`
 
 
 @rule("checkpoints-resume-none", "wrong", "load_state_dict")
@@ -243,7 +243,7 @@ def _is_none(value):
 
 
 def _reaching(code, owner, scopes):
-    """Return the methods that assign, and those that call them through `self`."""
+    """Return the methods that assign, and the methods that call them through `self`."""
     found = set(scopes)
     for _ in range(4):
         for (name, _method), function in code.functions.items():
@@ -257,7 +257,7 @@ def _reaching(code, owner, scopes):
 
 
 def _is_resumed_first(code, resume, late):
-    """All calls of `resume` on an object come before the call that makes the attribute."""
+    """Return whether each object calls `resume` before it creates the attribute."""
     names = {one.name for one in late}
     orders = []
     for call in code.calls:
@@ -297,7 +297,7 @@ def _less_one(call):
 
 
 def _gradient_of(code, name):
-    """The name has `autograd.grad(…, inputs=mixed)[0]`, and `mixed` has more than two axes."""
+    """Return whether the name is `autograd.grad(…, inputs=mixed)[0]` of over two axes."""
     value = code.value(name)
     value = value.value if isinstance(value, ast.Subscript) else getattr(value, "value", value)
     if not isinstance(value, ast.Call) or method(value) != "grad":

@@ -50,7 +50,7 @@ def best_alias(code):
 
 
 def _shallow(code, node):
-    """The state of `state.copy()`, `dict(state)` and `copy.copy(state)`: the same tensors."""
+    """Return `state` of the shallow copies `state.copy()`, `dict(state)`, `copy.copy(state)`."""
     if method(node) == "copy" and not code.called(node) and not node.args:
         return receiver(node)
     if code.called(node) == "copy.copy" or isinstance(node, ast.Call) and text(node.func) == "dict":
@@ -59,7 +59,7 @@ def _shallow(code, node):
 
 
 def _kept_best(code, one, value):
-    """In an `if` in a loop that trains."""
+    """Return whether the assignment is in an `if` in a loop that trains."""
     loop = code.loops_around(one.statement)
     if not loop or not is_model(code, receiver(value)):
         return False
@@ -73,7 +73,7 @@ def _kept_best(code, one, value):
 
 
 def _loaded_or_saved(code, scope, name, one, value):
-    """The name is used after the loop, or, for an attribute, loaded or saved by another method."""
+    """Return whether the name is used after the loop, or the attribute is loaded or saved."""
     if name.startswith("self.") and one.statement.owner is not None:
         written = re.escape(name)
         own = re.search(rf"(load_state_dict|save)\({written}\b", code.part(one.statement.owner))
@@ -95,7 +95,7 @@ def _loaded_or_saved(code, scope, name, one, value):
 
 @rule("checkpoints-snapshots", "wrong")
 def snapshots_alias(code):
-    """`states.append(model.state_dict())` in the loop: all entries are the last state."""
+    """`states.append(model.state_dict())` in the loop: all entries contain the last state."""
     for call in code.calls:
         given = call.args[0] if method(call) == "append" and len(call.args) == 1 else None
         given = code.resolved(given) if given is not None else None
@@ -114,7 +114,7 @@ def _loop_variable(name, loops):
 
 @rule("checkpoints-best-model", "wrong")
 def best_model_alias(code):
-    """`best_model = model` in the loop: a second name of the model that is trained on."""
+    """`best_model = model` in the loop: a second name of the model that is still trained."""
     for node in code.of(ast.Assign):
         name, given = text(node.targets[0]), node.value
         loop = list(above(node, *LOOPS))
@@ -129,13 +129,13 @@ def best_model_alias(code):
 
 
 def _rebuilt_in(code, name, loop):
-    """Each pass of the loop makes a model of its own."""
+    """Return whether each iteration of the loop creates a model."""
     values = loop.scope.assigned.get(name, ())
     return any(loop.lineno <= one.statement.lineno <= loop.end_lineno for one in values)
 
 
 def _read_after(code, name, loop):
-    """The name is read below the loop, or it is an attribute."""
+    """Return whether the name is read below the loop, or is an attribute."""
     return name.startswith("self.") or any(
         one.lineno > loop[-1].end_lineno for one in code.uses(code.function(loop[-1]), name)
     )
@@ -161,7 +161,7 @@ def lost_state_dict(code):
 
 @rule("checkpoints-strict-nothing", "wrong")
 def strict_false(code):
-    """`load_state_dict(state, strict=False)` whose result is not looked at."""
+    """`load_state_dict(state, strict=False)` whose result is not used."""
     for node in code.of(ast.Expr):
         if method(node.value) == "load_state_dict":
             call = node.value
@@ -174,7 +174,7 @@ def strict_false(code):
 
 
 def _straight_from_file(code, given):
-    """The state comes from `torch.load` and its keys are not changed."""
+    """Return whether the state comes from `torch.load` and its keys are not changed."""
     base = given.value if isinstance(given, ast.Subscript) else given
     if not isinstance(base, ast.Name):
         return False
@@ -246,7 +246,7 @@ def made_again(code):
         if not name or not isinstance(call.parent, ast.Expr):
             continue
         if CELL in code.source and call.scope is code.tree:
-            continue  # cells of a notebook show one thing after another
+            continue  # cells of a notebook are separate examples
         for one in call.scope.assigned.get(name, ()):
             statement = one.statement
             if statement.lineno <= call.lineno or not inside(call, statement.parent):
@@ -283,7 +283,7 @@ def epoch_not_used(code):
 
 
 def _from_zero(node):
-    """`range(epochs)`, `range(0, epochs)` and `range(1, epochs + 1)`, also in `tqdm`."""
+    """Return True for `range(epochs)`, `range(0, epochs)` and `range(1, n)`, also in `tqdm`."""
     over = iterated(node)
     if method(over) not in ("range", "trange") or not over.args:
         return False

@@ -25,7 +25,7 @@ from helpers.review.tracing import construction
 
 @rule("rate-warmup-zero", "wrong", "LambdaLR")
 def warmup_from_zero(code):
-    """`LambdaLR(optimizer, lambda epoch: min(1, epoch / 5))`: the first epoch has rate 0."""
+    """`LambdaLR(optimizer, lambda epoch: min(1, epoch / 5))`: the first learning rate is 0."""
     for call in code.calls:
         given = argument(call, "lr_lambda", 1)
         if code.called(call) != "sched.LambdaLR" or given is None:
@@ -41,7 +41,7 @@ def warmup_from_zero(code):
 
 
 def _zero_at_first(function, name):
-    """The function returns `epoch / n` at 0, also in `min(1, …)` and under `epoch < n`."""
+    """Return whether a function returns `epoch / n` at 0, also in `min` and under `epoch < n`."""
     value = function.body
     if isinstance(value, list):
         first = [one for one in value if isinstance(one, ast.If | ast.Return | ast.Assign)]
@@ -66,7 +66,7 @@ def _zero_at_first(function, name):
 
 
 def _below(test, name):
-    """`epoch < warmup`."""
+    """Return True for `epoch < warmup`."""
     return (
         isinstance(test, ast.Compare)
         and len(test.ops) == 1
@@ -76,7 +76,7 @@ def _below(test, name):
 
 
 def _in_epochs(code, call):
-    """The scheduler steps in the loop over epochs, and not in the one over batches."""
+    """Return whether the scheduler steps in the loop over epochs, not in that over batches."""
     statement = call.parent
     name = text(statement.targets[0]) if isinstance(statement, ast.Assign) else None
     steps = [
@@ -115,7 +115,7 @@ def first_group(code):
 
 @rule("rate-plateau-epoch", "wrong", "ReduceLROnPlateau")
 def plateau_by_epoch(code):
-    """`ReduceLROnPlateau.step(epoch)`: the number of the epoch is taken as the metric."""
+    """`ReduceLROnPlateau.step(epoch)`: the epoch number is used as the metric."""
     for call in code.calls:
         if method(call) != "step" or receiver(call) is None:
             continue
@@ -181,7 +181,7 @@ def plateau_without_metric(code):
 
 @rule("rate-other-metric", "wrong")
 def metric_for_epoch_scheduler(code):
-    """`StepLR.step(loss)`: the value is taken as the number of the epoch."""
+    """`StepLR.step(loss)`: the value is used as the epoch number."""
     for call in code.calls:
         if method(call) == "step" and len(call.args) == 1 and receiver(call):
             scheduler = code.called(construction(code, receiver(call)))
@@ -233,7 +233,7 @@ def plateau_with_best(code):
 
 
 def _running_best(code, node):
-    """The name is assigned in an `if` that compares it, or by `min` or `max` of itself."""
+    """Return whether the name keeps the best value, assigned in an `if`, by `min` or by `max`."""
     for one in node.scope.assigned.get(node.id, ()):
         test = next(above(one.statement, ast.If), None)
         if test is not None and node.id in names_in(test.test):
@@ -261,7 +261,7 @@ def steps_between(code):
 
 
 def _counts_of(code, tests):
-    """The names that a condition such as `step % accumulate == 0` divides by."""
+    """Return the divisors in conditions such as `step % accumulate == 0`."""
     divisors = set()
     for test in tests:
         for one in ast.walk(test):
@@ -273,7 +273,7 @@ def _counts_of(code, tests):
 
 
 def _divided(code, constructor, counts):
-    """A length of the scheduler is a quotient by one of these numbers."""
+    """Return whether a length of the scheduler is divided by one of these numbers."""
     for given in (*constructor.args, *(k.value for k in constructor.keywords)):
         value = code.resolved(given)
         for node in ast.walk(value) if isinstance(value, ast.AST) else ():
@@ -301,7 +301,7 @@ def steps_in_evaluation(code):
 
 
 def _under(call, flags):
-    """A condition on one of the flags is around the call."""
+    """Return whether a condition on one of the flags is around the call."""
     return any(names_in(one.test) & flags for one in above(call, ast.If))
 
 
@@ -384,7 +384,7 @@ def batches_in_epochs(code):
 
 
 def _counts_batches(code, constructor):
-    """The length of a schedule is a number of batches."""
+    """Return whether the length of a schedule is a number of batches."""
     name = code.called(constructor)
     if name == "sched.OneCycleLR":
         names = ["total_steps", "steps_per_epoch"]
@@ -406,7 +406,7 @@ def _target(loop):
 
 
 def _counts_few(code, constructor):
-    """`StepLR(optimizer, step_size=7)`: a number of epochs, too small for batches."""
+    """Return True for `StepLR(optimizer, step_size=7)`: too few for a number of batches."""
     name = code.called(constructor)
     if name == "sched.StepLR":
         given = argument(constructor, "step_size", 1)
@@ -457,7 +457,7 @@ def stepped_in_both_loops(code):
 
 
 def _plain_steps(code, node):
-    """The calls `scheduler.step()` that no condition guards."""
+    """Return the unconditional calls of `scheduler.step()`."""
     return [
         one
         for one in code.methods(node, "step")
@@ -474,7 +474,7 @@ def _directly_in(call, loop):
 
 @rule("rate-resume-jump", "wrong")
 def scheduler_not_saved(code):
-    """The checkpoint has the optimizer's state and not the scheduler's."""
+    """A checkpoint with the state of the optimizer and without that of the scheduler."""
     if not any(code.called(c).startswith("sched.") for c in code.calls):
         return
     source = code.source
@@ -503,7 +503,7 @@ _RESTARTS = re.compile(
 
 @rule("rate-resume-order", "wrong")
 def scheduler_after_resume(code):
-    """A scheduler is made after `optimizer.load_state_dict`: it sets the initial rate again."""
+    """A scheduler created after `optimizer.load_state_dict`: it resets the learning rate."""
     for scope in code.scopes:
         for values in scope.assigned.values():
             for one in values:
@@ -513,7 +513,7 @@ def scheduler_after_resume(code):
 
 
 def _resumed_before(code, scope, one):
-    """The optimizer of the scheduler got its state from a file."""
+    """Return whether the state of the scheduler's optimizer was loaded before."""
     name = text(one.value.args[0]) if one.value.args else None
     return name and any(
         text(receiver(call)) == name

@@ -162,7 +162,7 @@ def _contracted(code, node):
 
 
 def _einsum(node):
-    """Yield the axis of the first operand that the second has and the result has not."""
+    """Yield the axis of the first operand that the second has and the result does not."""
     written = const(node.args[0])
     form = re.fullmatch(r"\s*(\w+)\s*,\s*(\w+)\s*->\s*(\w+)\s*", str(written))
     if not form:

@@ -74,7 +74,7 @@ _BATCH = re.compile(r"(?i)(n_?|num_)?(b|bs|bsz|batch(es)?(_?size)?)")
 
 
 def _batch_leads(code, node, depth=0):
-    """The first axis of a tensor is the batch: `x.view(batch * rows, …)`, or it is a loader's."""
+    """Return whether the first axis of a tensor is the batch: `x.view(batch * rows, …)`."""
     if depth > 8 or node is None or isinstance(node, Part):
         return False
     if isinstance(node, ast.Name | ast.Attribute):
@@ -102,7 +102,7 @@ def _batch_leads(code, node, depth=0):
 
 
 def _given_batch(code, node):
-    """All calls of the model in the file pass a tensor of a loader or `pad_sequence`'s."""
+    """Return whether each call of the model passes a tensor of a loader or of `pad_sequence`."""
     forward, owner = node.scope, node.owner
     if owner is None or getattr(forward, "name", "") != "forward":
         return False
@@ -114,7 +114,7 @@ def _given_batch(code, node):
 
 
 def _of_loader(code, node, depth):
-    """A tensor of a loader with the default collation, or a padded batch with the batch first."""
+    """Return True for a tensor of a loader with default collation, or padded with batch first."""
     value = code.resolved(node)
     if depth > 4 or value is None:
         return False
@@ -203,7 +203,7 @@ def _several(code, owner):
 
 
 def _states(code, forward, layer):
-    """The names of the last states: `_, h` and `_, (h, c)`."""
+    """Return the names of the last states, in `_, h` and `_, (h, c)`."""
     names = set()
     for node in code.walk(forward):
         if isinstance(node, ast.Assign) and text(getattr(node.value, "func", None)) == layer:
@@ -217,7 +217,7 @@ def _states(code, forward, layer):
 
 
 def _joins(call):
-    """`(batch, -1)`, or `(-1, 2 * hidden)`: two sizes, the second that of several layers."""
+    """Return True for the sizes `(batch, -1)` and `(-1, 2 * hidden)` of several layers."""
     first, second = (*call.args, None, None)[:2]
     product = isinstance(second, ast.BinOp) and isinstance(second.op, ast.Mult)
     joined = const(second) == -1 and const(first) != -1 or const(first) == -1 and product
@@ -240,7 +240,7 @@ def padding_counted(code):
 
 
 def _fills_up(code):
-    """`ids + [pad] * (length - len(ids))`, and the targets are the same tokens, one later."""
+    """Return whether the file pads with `[pad] * (length - len(ids))` and shifts the targets."""
     filled = any(
         isinstance(one.op, ast.Mult)
         and isinstance(one.left, ast.List)
@@ -253,7 +253,7 @@ def _fills_up(code):
 
 
 def _flat(node):
-    """`x.view(-1)`, `x.reshape(-1, n)`."""
+    """Return True for `x.view(-1)` and `x.reshape(-1, n)`."""
     sizes = method(node) in ("view", "reshape") and node.args and const(node.args[0]) == -1
     whole = method(node) == "flatten" and (not node.args or const(node.args[0]) == 0)
     return bool(sizes) or whole
@@ -328,7 +328,7 @@ def _name_of(call):
 
 @rule("attention-position-axis", "wrong", "batch_first")
 def positions_of_batch(code):
-    """`x + self.pe[:x.size(0)]` with layers that have `batch_first=True`: the batch is counted."""
+    """`x + self.pe[:x.size(0)]` with `batch_first=True`: axis 0 is the batch."""
     layers = [call for call in code.calls if code.called(call) in (*_LAYERS, "nn.Transformer")]
     first = [code.const(argument(call, "batch_first")) is True for call in layers]
     if (
@@ -412,7 +412,7 @@ def _moved_axis(what, axis, numbers):
 
 
 def _is_convolution(code, layer):
-    """A layer for images or signals, also as the last one of `nn.Sequential`."""
+    """Return True for a layer for images or signals, also last in `nn.Sequential`."""
     constructor = construction(code, layer)
     name = code.called(constructor)
     if name == "nn.Sequential":
@@ -446,7 +446,7 @@ _STATE = re.compile(r"_?(hidden(_state|_cell)?|h_?0|h|state|hc)")
 
 
 def _recurrent_alone(code):
-    """Each call of a recurrent layer of this file has the input as its only argument."""
+    """Return whether each call of a local recurrent layer passes only the input."""
     names = {
         name
         for owner in module_classes(code)

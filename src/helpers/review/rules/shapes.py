@@ -25,7 +25,7 @@ def view_after_transpose(code):
 
 
 def _order(call):
-    """Return where each axis was before `transpose`, `permute` or `t`, as far as it is known."""
+    """Return the position of each axis before `transpose`, `permute` or `t`; None if unknown."""
     dims = [const(one) for one in call.args]
     if method(call) == "t" and not dims:
         return [1, 0]
@@ -62,7 +62,7 @@ def softmax_over_batch(code):
 
 
 def _is_batch(code, node):
-    """What a model returns for a batch, or a layer's output in `forward`."""
+    """Return True for a model's output of a batch, or a layer's output in `forward`."""
     value = code.resolved(node)
     if isinstance(value, Part) or not isinstance(value, ast.Call):
         return False
@@ -111,7 +111,7 @@ def view_for_permute(code):
 
 
 def _reordered(code, call):
-    """`x.view(n, pixels, c)` with `c = x.shape[1]` and `pixels = x.shape[2] * x.shape[3]`."""
+    """Return True if the sizes of `x.view(n, pixels, c)` are axes of `x` in another order."""
     axes = []
     for size in call.args:
         value = code.value(size) if isinstance(size, ast.Name) else None
@@ -138,7 +138,7 @@ def _axes_of(node, name):
 
 
 def _permuted_otherwise(code):
-    """`x.permute(0, 2, 1).reshape(n, c, h)`: the sizes are named in the order before it."""
+    """`x.permute(0, 2, 1).reshape(n, c, h)`: the sizes follow the order before `permute`."""
     for call in code.calls:
         if method(call) not in ("view", "reshape") or code.called(call) or len(call.args) < 2:
             continue
@@ -157,7 +157,7 @@ def _permuted_otherwise(code):
 
 
 def _embedded(code, node):
-    """`x` of `x = self.embedding(x)`, which adds a last axis; else the node."""
+    """Return `x` of `x = self.embedding(x)`, which adds a last axis; else the node."""
     value = code.value(node) if isinstance(node, ast.Name) else None
     if isinstance(value, ast.Call) and kind(code, value.func) == "module:Embedding" and value.args:
         return value.args[0]
@@ -198,7 +198,7 @@ _SAME = {"contiguous", "softmax", "masked_fill", "dropout", "to", "float", "clon
 
 
 def _heads_first(code, node, depth=0):
-    """Return whether a tensor has its second and third axis exchanged; None if unknown."""
+    """Return whether the second and third axis of a tensor are swapped; None if unknown."""
     if depth > 12 or node is None:
         return None
     if isinstance(node, Part):
@@ -227,7 +227,7 @@ def _heads_first(code, node, depth=0):
 
 
 def _part_heads(code, part, depth):
-    """One of several values: of `chunk`, or of a function of this file."""
+    """Return `_heads_first` for one of several values, of `chunk` or of a local function."""
     if part.index is None or not isinstance(part.value, ast.Call):
         return None
     if method(part.value) in ("chunk", "unbind"):
@@ -268,9 +268,9 @@ def _shape_of(node):
 
 
 def _moves_channels(names, sizes):
-    """The new sizes do not follow the order of the old ones, so that values change their axis.
+    """Return whether the new sizes change the order of the old ones, so values change their axis.
 
-    Known are only sizes that are names of the old ones, products of them, -1 and 1.
+    Only sizes that are names of the old ones, products of them, -1 and 1 are compared.
     """
     if len(names) < 3 or len({*names}) < len(names):
         return False
@@ -327,7 +327,7 @@ def squeeze_of_batch(code):
 
 
 def _indexed(call):
-    """The result is iterated, indexed, or put into a list, so that its axis matters."""
+    """Return whether the result is iterated, indexed or put into a list, so its axis matters."""
     up = call.parent
     while isinstance(up, ast.Attribute | ast.Call) and method(up) not in (
         "extend",
@@ -367,7 +367,7 @@ def norm_of_other_dims(code):
 
 
 def _unfit(before, after):
-    """Return whether a BatchNorm gets a tensor that has other dimensions than it requires."""
+    """Return whether BatchNorm requires other dimensions than the layer before it returns."""
     norm = re.fullmatch(r"(?:Batch|Instance)Norm([123])d", after)
     if norm and before == "Linear":
         return norm[1] != "1"

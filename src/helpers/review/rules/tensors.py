@@ -1,4 +1,4 @@
-"""Operations whose result is lost, or is another one than expected."""
+"""Operations whose result is lost or differs from the expected one."""
 
 import ast
 import re
@@ -112,7 +112,7 @@ def one_buffer(code):
 
 @rule("tensor-recipes-where-nan", "wrong")
 def where_nan(code):
-    """`torch.where(x > 0, x.sqrt(), 0)`: the gradient of the other arm is nan."""
+    """`torch.where(x > 0, x.sqrt(), 0)`: the gradient of the other branch is nan."""
     for call in code.calls:
         if code.called(call) != "torch.where" or len(call.args) != 3 or no_graph(code, call):
             continue
@@ -175,7 +175,7 @@ def tensor_of_losses(code):
 
 
 def _tensor_of_list(code):
-    """`torch.tensor(log_probs)` in what is differentiated: the list has tensors with a graph."""
+    """`torch.tensor(log_probs)` in a differentiated loss: it cuts the graphs of the elements."""
     for call in code.calls:
         name = code.called(call)
         given = call.args[0] if name in ("torch.tensor", "torch.FloatTensor") and call.args else 0
@@ -187,7 +187,7 @@ def _tensor_of_list(code):
 
 
 def _filled(code, node):
-    """Return what `append` puts into a list of this function, or of the object."""
+    """Return the values that `append` adds to a list of this function or of the object."""
     name = text(node)
     if isinstance(node, ast.Name):
         around = code.function(node)
@@ -199,13 +199,13 @@ def _filled(code, node):
 
 
 def _has_graph(node):
-    """`dist.log_prob(action)`, also with a sign or a weight, and not as a number."""
+    """Return True for `dist.log_prob(action)` with its graph, also with a sign or a weight."""
     written = ast.unparse(node)
     return "log_prob(" in written and not re.search(r"item\(|detach|numpy|\.data\b", written)
 
 
 def _in_loss(code, node):
-    """The expression around is differentiated here, or its name is."""
+    """Return whether the expression around the node, or its name, is differentiated."""
     statement = next(above(node, ast.Assign), None)
     if statement is None:
         return any(method(one) == "backward" for one in above(node, ast.Call))

@@ -36,7 +36,7 @@ def assignments(code):
 
 @rule("losses-unused", "wrong")
 def loss_unused(code):
-    """`loss_b = criterion(model(b), y)` that nothing reads, next to `loss_a.backward()`."""
+    """`loss_b = criterion(model(b), y)` that is never read, next to `loss_a.backward()`."""
     for scope, name, statement in assignments(code):
         if re.search(r"(?i)val|test|eval|dev", name):
             continue
@@ -68,7 +68,7 @@ def _penalty_printed(code):
 
 
 def _shown(node):
-    """A value is read for a number: `gp.item()`, `print(gp)`, `f"{gp:.3f}"`."""
+    """Return True for a value that is read as a number, as in `gp.item()` and `print(gp)`."""
     up = node.parent
     number = isinstance(up, ast.Attribute) and up.attr in ("item", "detach", "data", "cpu")
     return number or isinstance(up, ast.FormattedValue) or method(up) in ("print", "float")
@@ -110,7 +110,7 @@ def _block(node):
 
 
 def _store(statement, name):
-    """`name = value` as a statement, or as the only one of its kind in an `if`."""
+    """Return `name = value`, also as the only assignment to the name in an `if`."""
     if isinstance(statement, ast.If) and not names_in(statement.test) & {name}:
         stores = [one for one in statement.body if _store(one, name) is not None]
         read = [one for one in statement.body if name in names_in(one) and one not in stores]
@@ -123,7 +123,7 @@ def _store(statement, name):
 
 @rule("training-output-unused", "wasted")
 def output_unused(code):
-    """`features_b = model(b)` that nothing reads, in a loop that uses `model(a)`."""
+    """`features_b = model(b)` that is never read, in a loop that uses `model(a)`."""
     outputs = [
         one
         for one in assignments(code)
@@ -142,7 +142,7 @@ def output_unused(code):
 
 @rule("training-value-unused", "wrong")
 def value_unused(code):
-    """`x_scaled = (x - mean) / std` that nothing reads, and `self.net(x)` after it."""
+    """`x_scaled = (x - mean) / std` that is never read, and `self.net(x)` after it."""
     for function in code.of(*FUNCTIONS):
         if function.name != "forward" or function.owner is None:
             continue
@@ -157,12 +157,12 @@ def value_unused(code):
 
 
 def _bases(value):
-    """The names that an expression reads."""
+    """Return the names that an expression reads."""
     return {one.id for one in ast.walk(value) if isinstance(one, ast.Name)} - {"self", "torch"}
 
 
 def _computes(value):
-    """A result that differs from its input, and no size or index."""
+    """Return True for a computation, and False for a size, a copy or a detached tensor."""
     if isinstance(value, ast.BinOp):
         return True
     sizes = ("size", "shape", "clone", "detach", "dim", "numel", "copy")
@@ -170,7 +170,7 @@ def _computes(value):
 
 
 def _given(node):
-    """The name is an argument of a layer."""
+    """Return whether the name is an argument of a layer."""
     up = node.parent
     layer = isinstance(up, ast.Call) and (text(up.func) or "").startswith("self.")
     return layer and node in up.args
@@ -178,7 +178,7 @@ def _given(node):
 
 @rule("training-output-replaced", "wrong")
 def inputs_compared(code):
-    """`pred = model(inputs)` that nothing reads, and `criterion(inputs, targets)`."""
+    """`pred = model(inputs)` that is never read, and `criterion(inputs, targets)`."""
     for scope in code.scopes:
         for name, values in scope.assigned.items():
             value = values[0].value
@@ -216,7 +216,7 @@ def target_unused(code):
 
 
 def _moved_targets(loop):
-    """The targets of a batch that `y = y.to(device)` renews, so that they are meant to be used."""
+    """Return the targets of a batch that `y = y.to(device)` renews: the loop should read them."""
     batch = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
     renewed = {
         text(one.targets[0])
@@ -233,7 +233,7 @@ def _is_output(code, node):
 
 @rule("rate-never-stepped", "wrong")
 def scheduler_unused(code):
-    """`scheduler = StepLR(optimizer, 30)` that nothing steps."""
+    """`scheduler = StepLR(optimizer, 30)` that never steps."""
     for scope in code.scopes:
         for name, values in scope.assigned.items():
             statement = values[-1].statement
@@ -244,7 +244,7 @@ def scheduler_unused(code):
 
 
 def _mentioned(code, scope, name, statement):
-    """Another line has the name: a read, or for an attribute any line of the file."""
+    """Return whether another line reads the name or, for an attribute, mentions it."""
     if name.isidentifier():
         return code.uses(scope, name) or isinstance(scope, ast.Module) and not _trains(code)
     rest = code.source.replace(code.part(statement), "")
