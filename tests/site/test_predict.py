@@ -230,12 +230,12 @@ def test_chapter_tally_counts_answers_and_offers_a_retry(fresh, url):
     page = fresh(f"{url}/en/backward.html")
     cards, ids = page.locator(".predict"), [cell.id for cell in ASKED["backward"]]
     message, retry = page.locator(".tally [role=status]"), page.locator(".tally button")
-    assert f"right at once: 0 of {len(ids)}. Not answered yet: {len(ids)}." in message.inner_text()
+    assert f"at the first attempt: 0 of {len(ids)}. Not answered yet: {len(ids)}." in message.inner_text()
     assert not retry.is_visible()
     for number, card in enumerate(cards.all()):
         card.locator(f"details.{'no' if number < 2 else 'yes'} > summary").first.click()
     page.wait_for_function("!document.querySelector('.tally p').textContent.includes('Not')")
-    assert f"right at once: {len(ids) - 2} of {len(ids)}." in message.inner_text()
+    assert f"at the first attempt: {len(ids) - 2} of {len(ids)}." in message.inner_text()
     assert "(2)" in retry.inner_text()
     retry.click()
     assert sorted(page.evaluate(STORED, "backward")["picks"]) == sorted(ids[2:])
