@@ -15,6 +15,7 @@ from bookbuild.pages import name_list, status
 from bookbuild.pages.torch_names import ALIASES, imports, torch_names
 from bookbuild.source import pitfalls
 from bookbuild.source.checkout import LANGUAGES, Book, BookError
+from bookbuild.source.outline import sections
 from bookbuild.source.texts import Cell, Words, dump, parse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,6 +135,14 @@ def test_book_has_a_pitfall_for_each_wrong_cell():
     found = pitfalls.load(book)
     assert len(found) >= 120
     assert not [name for name, count in Counter(p.id for p in found).items() if count > 1]
+
+
+def test_answer_contains_the_text_of_its_links():
+    linked = WRONG.replace(
+        "`y = x.detach()`, *", "[`detach`](detach.ipynb#a-b) of `f[0](x)`, [x](#y), *"
+    )
+    _, part = sections(parse("adding", f"%%% summary\nx\n\n%%% md adding\n# Title\n\n{linked}"))
+    assert part.answer["en"] == "Write `detach` of `f[0](x)`, x, *always*, up to $2^{3}$."
 
 
 def test_pitfalls_page_links_sections_and_shows_fixes(put, quick):

@@ -230,7 +230,8 @@ def test_chapter_tally_counts_answers_and_offers_a_retry(fresh, url):
     page = fresh(f"{url}/en/backward.html")
     cards, ids = page.locator(".predict"), [cell.id for cell in ASKED["backward"]]
     message, retry = page.locator(".tally [role=status]"), page.locator(".tally button")
-    assert f"at the first attempt: 0 of {len(ids)}. Not answered yet: {len(ids)}." in message.inner_text()
+    count = len(ids)
+    assert f"at the first attempt: 0 of {count}. Not answered yet: {count}." in message.inner_text()
     assert not retry.is_visible()
     for number, card in enumerate(cards.all()):
         card.locator(f"details.{'no' if number < 2 else 'yes'} > summary").first.click()

@@ -54,14 +54,14 @@ def counts(lang: str, *pairs: str) -> str:
 
 
 def learn(page, address: str, lang: str) -> None:
-    """Answer a question and solve the explorer of `detach`, then stop in its fourth section."""
+    """Answer a question and solve the explorer of `detach`, then stop in its fifth section."""
     page.goto(f"{address}/{lang}/detach.html")
     page.locator(".predict details.no > summary").first.click()
     page.wait_for_function("localStorage.getItem('predict:detach')?.includes('picks')")
     explorer = page.locator("copy-explorer")
     explorer.locator("button", has_text=".data").click()
     page.wait_for_function(KEPT)  # stored after one second in the solved state
-    page.evaluate("""() => document.querySelectorAll("main section[id]")[4]
+    page.evaluate("""() => document.querySelectorAll("main section[id]")[5]
       .scrollIntoView({behavior: "instant"})""")
 
 
@@ -154,7 +154,7 @@ def test_reset_button_deletes_only_the_progress(fresh, url, lang):
 def test_continue_link_opens_the_last_read_section(fresh, url, lang):
     page = fresh(viewport={"width": 1280, "height": 800})
     learn(page, url, lang)
-    section = page.locator("main section[id]").nth(4)
+    section = page.locator("main section[id]").nth(5)
     anchor = section.get_attribute("id")
     heading = section.locator("h2, h3").first.inner_text().rstrip("#")
     page.goto(f"{url}/{lang}/errors.html")  # reference pages do not count as read

@@ -123,6 +123,7 @@ def section(book: Book, entry: Where) -> tuple[str, dict[str, str]]:
 
 
 _ANSWER = re.compile(r"^\*\*(.+?)\*\*\s*$", re.M)
+_LINK = re.compile(r"\[([^\]]*)\]\((?:[\w-]+\.(?:ipynb|md)\b|https?:|#)[^)]*\)")
 # A name in inline code, with or without call parentheses, or the text of an external link.
 _NAME = re.compile(r"`([A-Za-z_][\w.]{2,})(?:\([^`]*\))?`|\[`?([A-Za-z][\w.-]{2,})`?\]\(http")
 
@@ -134,7 +135,7 @@ class Part:
     name: str  # name of the chapter
     id: str  # id of the cell with the section's heading
     heading: str
-    answer: dict[str, str]
+    answer: dict[str, str]  # links are replaced by their text
     queries: list[str]
     names: dict[str, None] = field(default_factory=dict)
     code: list[Cell] = field(default_factory=list)
@@ -157,7 +158,8 @@ def sections(text: Text) -> Iterator[Part]:
                 yield part
             both = {"en": cell.words.en, "zh": cell.words.zh or cell.words.en}
             answers = {lang: _ANSWER.search(words) for lang, words in both.items()}
-            answer = {lang: match[1] if match else "" for lang, match in answers.items()}
+            bold = {lang: match[1] if match else "" for lang, match in answers.items()}
+            answer = {lang: _LINK.sub(r"\1", words) for lang, words in bold.items()}
             part = Part(text.name, cell.id, titles[-1].markdown, answer, cell.queries)
         elif part and cell.type == "code":
             part.code.append(cell)
