@@ -21,6 +21,7 @@ class Heading(NamedTuple):
 
 # Possible heading or underline; without a match, skip the slow Markdown parser.
 _CANDIDATE = re.compile(r"^ {0,3}(#|=+\s*$|-+\s*$)", re.M)
+_LINK = re.compile(r"\[([^\]]*)\]\((?:[\w-]+\.(?:ipynb|md|html)\b|https?:|#)[^)]*\)")
 
 
 @cache
@@ -34,7 +35,12 @@ def headings(text: str) -> tuple[Heading, ...]:
         for opening, inline in zip(tokens, tokens[1:], strict=False)
         if opening.type == "heading_open" and opening.level == 0
     ]
-    return tuple(Heading(re.sub(r"\[(.*?)\]\([^)]*\)", r"\1", t), _plain(t)) for t in titles)
+    return tuple(Heading(without_links(t), _plain(t)) for t in titles)
+
+
+def without_links(markdown: str) -> str:
+    """Return Markdown with links replaced by their text; code such as `f[0](x)` is kept."""
+    return _LINK.sub(r"\1", markdown)
 
 
 def _plain(title: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from bookbuild.source.checkout import LANGUAGES, Book, BookError
-from bookbuild.source.headings import Heading, anchors, headings
+from bookbuild.source.headings import Heading, anchors, headings, without_links
 from bookbuild.source.texts import Cell, Text
 from bookbuild.source.texts import load as load_text
 from bookbuild.source.typography import HAN
@@ -123,7 +123,6 @@ def section(book: Book, entry: Where) -> tuple[str, dict[str, str]]:
 
 
 _ANSWER = re.compile(r"^\*\*(.+?)\*\*\s*$", re.M)
-_LINK = re.compile(r"\[([^\]]*)\]\((?:[\w-]+\.(?:ipynb|md)\b|https?:|#)[^)]*\)")
 # A name in inline code, with or without call parentheses, or the text of an external link.
 _NAME = re.compile(r"`([A-Za-z_][\w.]{2,})(?:\([^`]*\))?`|\[`?([A-Za-z][\w.-]{2,})`?\]\(http")
 
@@ -159,7 +158,7 @@ def sections(text: Text) -> Iterator[Part]:
             both = {"en": cell.words.en, "zh": cell.words.zh or cell.words.en}
             answers = {lang: _ANSWER.search(words) for lang, words in both.items()}
             bold = {lang: match[1] if match else "" for lang, match in answers.items()}
-            answer = {lang: _LINK.sub(r"\1", words) for lang, words in bold.items()}
+            answer = {lang: without_links(words) for lang, words in bold.items()}
             part = Part(text.name, cell.id, titles[-1].markdown, answer, cell.queries)
         elif part and cell.type == "code":
             part.code.append(cell)
