@@ -32,7 +32,7 @@ PROVE := OMP_NUM_THREADS=1 BOOK_SITE=_build/site $(BIN)/pytest -q -n $(JOBS) --d
 # Remove packages whose versions each PyTorch pins.
 OF_TORCH := grep -viE '^(filelock|fsspec|jinja2|markupsafe|mpmath|networkx|sympy|typing_extensions)=='
 
-.PHONY: book editions chinese-font test quick live lab lint check release unit notebooks notebooks-zh validated colab site
+.PHONY: book editions chinese-font test built quick live lab lint check release unit notebooks notebooks-zh validated colab site
 .PHONY: versions newest newest-site notebooks-branch conda warnings wheels gpu bench clean
 .DEFAULT_GOAL := book
 
@@ -50,10 +50,15 @@ chinese-font:
 	sudo apt-get update
 	sudo apt-get install -y --no-install-recommends fonts-noto-cjk
 
-# Run all of `tests` at once, longest files first, so that no core is idle between parts.
-test: lint check notebooks
-	$(BIN)/book build
+# The site is built while pip installs PyTorch. One pytest runs all of `tests`, longest files
+# first, so that no core is idle between parts.
+test:
+	$(MAKE) --no-print-directory -j 2 $(VENV)/ready built
+	$(MAKE) --no-print-directory lint notebooks
 	$(PROVE) tests/site tests/colab tests/bookbuild tests/helpers tests/gpu
+
+built: check
+	$(BIN)/book build
 
 quick: lint check
 	OMP_NUM_THREADS=1 $(BIN)/python tests/quick.py
@@ -85,8 +90,7 @@ validated: $(VENV)/ready
 colab: $(VENV)/ready
 	$(PROVE) --dist load tests/colab
 
-site: $(VENV)/ready
-	$(BIN)/book build
+site: $(VENV)/ready built
 	$(PROVE) tests/site
 
 live: $(VENV)/ready

@@ -12,9 +12,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn import metrics as sk
+from references import sk, tm
 from torch import nn
-from torchmetrics.functional import classification as tm
 
 from helpers import evaluation
 from helpers.demos import evaluation as demos
@@ -89,10 +88,10 @@ def test_confusion_matrix_matches_both_libraries(case, dtype):
     target, prediction, c = case
     got = evaluation.confusion_matrix(target.to(dtype), prediction.to(dtype), c)
     assert got.dtype == torch.int64
-    theirs = quietly(sk.confusion_matrix, target, prediction, labels=range(c))
+    theirs = quietly(sk().confusion_matrix, target, prediction, labels=range(c))
     assert torch.equal(got, torch.tensor(theirs))
     if c > 1:
-        assert torch.equal(got, tm.multiclass_confusion_matrix(prediction, target, num_classes=c))
+        assert torch.equal(got, tm().multiclass_confusion_matrix(prediction, target, num_classes=c))
     assert torch.equal(got.sum(1), target.bincount(minlength=c))
 
 
@@ -113,7 +112,7 @@ def test_confusion_matrix_skips_ignored_positions(case, index):
     target[::2] = index
     got = evaluation.confusion_matrix(target, prediction, c, ignore_index=index)
     if c > 1:
-        theirs = tm.multiclass_confusion_matrix(
+        theirs = tm().multiclass_confusion_matrix(
             prediction, target, num_classes=c, ignore_index=index
         )
         assert torch.equal(got, theirs)
@@ -155,7 +154,7 @@ def test_confusion_matrix_rejects_invalid_input(target, prediction, c, error, sa
 def test_scores_match_scikit_learn(case, zero):
     target, prediction, c = case
     got = evaluation.scores(evaluation.confusion_matrix(target, prediction, c), zero)
-    theirs = sk.precision_recall_fscore_support(
+    theirs = sk().precision_recall_fscore_support(
         target, prediction, labels=range(c), average=None, zero_division=zero
     )
     for ours, other in zip(got, theirs, strict=True):
@@ -168,7 +167,7 @@ def test_averages_match_scikit_learn(case, zero):
     target, prediction, c = case
     got = evaluation.averages(evaluation.confusion_matrix(target, prediction, c), zero)
     for how, values in got.items():
-        theirs = sk.precision_recall_fscore_support(
+        theirs = sk().precision_recall_fscore_support(
             target, prediction, labels=range(c), average=how, zero_division=zero
         )
         if how == "weighted" and math.isnan(values[0]):  # scikit-learn falls back to a mean
@@ -185,11 +184,11 @@ def test_averages_match_scikit_learn(case, zero):
 def test_averages_match_torchmetrics_without_absent_classes(case):
     target, prediction, c = case
     got = evaluation.averages(evaluation.confusion_matrix(target, prediction, c + 2))
-    for column, score in enumerate((tm.multiclass_precision, tm.multiclass_recall)):
+    for column, score in enumerate((tm().multiclass_precision, tm().multiclass_recall)):
         theirs = score(prediction, target, num_classes=c + 2, average="macro")
         assert np.isclose(got["macro"][column], theirs.item(), atol=1e-6)
     for how in ("micro", "macro", "weighted"):
-        theirs = tm.multiclass_f1_score(prediction, target, num_classes=c + 2, average=how)
+        theirs = tm().multiclass_f1_score(prediction, target, num_classes=c + 2, average=how)
         assert np.isclose(got[how][2], theirs.item(), atol=1e-6)
 
 
@@ -257,7 +256,7 @@ def test_top_k_accuracy_matches_topk_without_ties(seed, c, n):
         hits = (logits.topk(k).indices == target[:, None]).any(1)
         assert got == pytest.approx(hits.double().mean().item())
         if c > 2:
-            theirs = quietly(sk.top_k_accuracy_score, target, logits, k=k, labels=range(c))
+            theirs = quietly(sk().top_k_accuracy_score, target, logits, k=k, labels=range(c))
             assert got == pytest.approx(theirs)
     assert got == 1.0
 
@@ -302,8 +301,8 @@ def test_auroc_with_ties_matches_both_libraries(pairs):
     got = evaluation.auroc(score, target)
     decided = evaluation.auroc(score > 0, target)
     assert decided == pytest.approx(evaluation.auroc((score > 0).int(), target))
-    assert got == pytest.approx(sk.roc_auc_score(target, score))
-    assert got == pytest.approx(tm.binary_auroc(score, target).item(), abs=1e-5)
+    assert got == pytest.approx(sk().roc_auc_score(target, score))
+    assert got == pytest.approx(tm().binary_auroc(score, target).item(), abs=1e-5)
     assert got == pytest.approx(evaluation.auroc(score.exp(), target.bool()))
     assert got == pytest.approx(1 - evaluation.auroc(-score, target))
 
@@ -332,7 +331,7 @@ def test_calibration_error_matches_torchmetrics(seed, n, bins):
     target = torch.randint(4, (n,))
     confidence, best = probability.max(1)
     got = evaluation.calibration_error(confidence, best == target, bins)
-    theirs = tm.multiclass_calibration_error(probability, target, num_classes=4, n_bins=bins)
+    theirs = tm().multiclass_calibration_error(probability, target, num_classes=4, n_bins=bins)
     assert got == pytest.approx(theirs.item(), abs=1e-4)
 
 
@@ -705,7 +704,7 @@ def only_predicted(batches, c):
 
 def joined_macro(batches, c):
     target, prediction = (torch.cat(column) for column in zip(*batches, strict=True))
-    return sk.f1_score(target, prediction, average="macro", zero_division=0)
+    return sk().f1_score(target, prediction, average="macro", zero_division=0)
 
 
 def f1_of_means(batches, c):
@@ -723,7 +722,7 @@ def with_nan(batches, c):
     [
         (right_macro, None),
         (joined_macro, None),
-        (lambda b, c: tm.multiclass_f1_score(
+        (lambda b, c: tm().multiclass_f1_score(
             torch.cat([p for _, p in b]), torch.cat([t for t, _ in b]), c, average="macro"), None),
         (lambda b, c: ..., "expected one number, got ellipsis"),
         (lambda b, c: evaluation.scores(matrix_of(b, c)).f1, "expected one number, got Tensor"),

@@ -7,10 +7,9 @@ import re
 
 import pytest
 import torch
-import torchmetrics.functional.classification as tm
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn import metrics as sk
+from references import sk, tm
 
 from helpers.explorers.threshold import at_threshold, rare_scores, threshold_explorer
 
@@ -20,9 +19,9 @@ LAST = len(DATA["bins"][0])
 
 def by_libraries(truth: torch.Tensor, score: torch.Tensor, threshold: float) -> list[float | None]:
     text = (score >= threshold).long()
-    scores = (sk.precision_score, sk.recall_score, sk.f1_score)
+    scores = (sk().precision_score, sk().recall_score, sk().f1_score)
     ratios = [score(truth, text, zero_division=float("nan")) for score in scores]
-    matrix = tm.binary_confusion_matrix(text, truth).flatten().tolist()
+    matrix = tm().binary_confusion_matrix(text, truth).flatten().tolist()
     return [*matrix, *(None if r != r else pytest.approx(r) for r in ratios)]
 
 

@@ -42,7 +42,7 @@ NAMES_OF_THINGS = re.compile(
 # page: same position, tags, attributes, classes and roles, references that resolve or not, empty or
 # not. A page is new if a remaining element, a count of landmarks or a step of headings is new.
 THIN = """(before) => {
-  const seen = new Set(before), names = new Map(), places = new Map();
+  const seen = new Set(before.split(" ")), names = new Map(), places = new Map();
   const hash = (text) => {
     let a = 1, b = 2;
     for (let i = 0; i < text.length; i++) {
@@ -88,12 +88,12 @@ THIN = """(before) => {
   for (const e of document.querySelectorAll("html, body *")) page.add(name(e) + place(e));
   for (const e of document.querySelectorAll("[lang]")) page.add(e.getAttribute("lang"));
   const isNew = [...page].filter(first).length > 0;
-  return [[...seen], isNew];
+  return [[...seen].join(" "), isNew];
 }"""
 # Contrast depends only on an element's style: remove the text of elements whose tags, classes and
 # own style, from the root down, were seen on this or another page.
 FAINT = """(before) => {
-  const seen = new Set(before);
+  const seen = new Set(before.split("\\n"));
   const place = (e) => !e ? "" : place(e.parentElement) + ">" + e.localName +
     ["class", "style", "fill", "disabled", "aria-current"].map((name) => e.getAttribute(name));
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -109,7 +109,7 @@ FAINT = """(before) => {
   const kept = "input, select, textarea, style, script";
   for (const e of [...document.body.querySelectorAll("*")].reverse())
     if (!e.textContent.trim() && !e.matches(kept) && !e.querySelector(kept)) e.remove();
-  return [[...seen], left > 0];
+  return [[...seen].join("\\n"), left > 0];
 }"""
 
 AXE = Axe()
@@ -136,8 +136,8 @@ class Looked:
     """Cache of all pages: gzipped sizes of files, parts and texts that axe has checked."""
 
     sizes: dict[str, int] = field(default_factory=dict)
-    parts: list[str] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
+    parts: str = ""
+    texts: str = ""
 
 
 @pytest.fixture(scope="module")
