@@ -54,6 +54,13 @@ TOUCHED = {
 }
 
 
+# Shorten long lists, because axe compares each target with all others.
+SHORTEN = """() => {
+  for (const list of document.querySelectorAll("article :is(ul, ol, dl, tbody, p)"))
+    for (const item of [...list.children].slice(20)) item.remove();
+}"""
+
+
 def test_touch_targets_meet_wcag_2_5_8(with_fonts, url):
     """Run the axe rule `target-size`, which is off by default, on a page of each kind."""
     launched, wrong = with_fonts("wide", "--enable-begin-frame-control"), {}
@@ -61,6 +68,7 @@ def test_touch_targets_meet_wcag_2_5_8(with_fonts, url):
     opened = launched.new_context(**screen).new_page()
     for address in (f"{lang}/{name}.html" for lang in LANGUAGES for name in TOUCHED[lang]):
         opened.goto(f"{url}/{address}")
+        opened.evaluate(SHORTEN)
         opened.evaluate(Axe().axe_script)
         options = {"runOnly": ["target-size"], "resultTypes": ["violations"], "preload": False}
         found = opened.evaluate("o => axe.run(o).then(r => r.violations)", options)
