@@ -373,7 +373,7 @@
       hit.score =
         hit.sum *
         hit.share ** 2 *
-        (1 + 2 * hit.titled) *
+        (kind === "reference" && !isFirst(hit.id) ? 1 : 1 + 2 * hit.titled) *
         (0.5 + 0.5 * pageShare) *
         (1 + 0.5 * about) *
         KIND[kind] *
@@ -400,14 +400,11 @@
     const own = found.filter(
       ({ id, share }) => near.has(sections[id][EXPLAINED]?.split("#")[0]) && share > 1.7 * least,
     );
-    const titled = own.find(({ id }) => {
-      const met = answers.flatMap((answer) => answer.get(id)?.[1] || []);
-      return tokenize(sections[id][TITLE]).some((term) => met.includes(term));
-    });
+    const titled = own.find((hit) => hit.titled);
     const lines = few && (titled || (own.length < 3 && own[0]));
     const card = lines ? lines.id : cards.get(address(shown[0].id));
     const best = found.find(({ id }) => id === shown[0].id).share;
-    const enough = lines && lines === titled ? least : Math.max(least, 0.7 * best);
+    const enough = lines && lines === titled ? least : Math.max(least, 0.9 * best);
     if (found.some(({ id, share }) => id === card && share > enough)) {
       const listed = shown.findIndex(({ id }) => id === card);
       if (listed > 0) shown.splice(listed, 1);
