@@ -8,7 +8,9 @@
   const LONGEST_WORD = 40; // maximum length of a word for typo correction
   const HAN = /^[\u3400-\u9fff]/;
   const FEW = 5; // a Chinese word in fewer sections is rare
-  const BOOST = { title: 6, names: 3, queries: 1, text: 1, code: 0.5 };
+  const PART = 0.15; // or in a smaller part of the sections with its first two characters
+  const NAME = /[_.A-Z]/; // a name in code, in an English query
+  const BOOST = { title: 6, names: 3, queries: 3, text: 1, code: 0.5 };
   const MESSAGE = /\b\w*(?:Error|Exception|Warning|Interrupt)\b/;
   const LONG_QUESTION = 80; // in characters; a longer text may be a message
   const VALUES = /[([<'"`][^)\]>'"`]*\d|::|\w\.\w+\(/; // numbers in brackets, calls
@@ -82,6 +84,7 @@
   const PARTICLES = new Set(words.particles_han);
   const WEAK = new Set(words.weak.split(" ").map(stem));
   const isWeak = ({ text }) => WEAK.has(stem(text.toLowerCase()));
+  const SUBJECT = new Set(["title", "queries"]); // fields that name the subject of a section
   const [PAGE, ANCHOR, TITLE, TEXT, CODE, NAMES, EXPLAINED] = [0, 1, 2, 3, 4, 5, 6];
   const mini = new MiniSearch({
     fields: Object.keys(BOOST),
@@ -98,13 +101,23 @@
     },
   });
 
-  // Matches of one term: section → [score, matched terms, share of the query term matched]
+  // Matches of one term: section → [score, matched terms, share of the query term matched, 1 if the
+  // term is in the title or in a query of the section, else 0]
   const looked = new Map();
   function look(term, options) {
     const key = term + JSON.stringify(options || "");
     if (!looked.has(key)) {
       const found = mini.search(term, { boost: BOOST, tokenize: (text) => [text], ...options });
-      looked.set(key, new Map(found.map(({ id, score, terms }) => [id, [score, terms, 1]])));
+      const titled = (match) => Object.values(match).some((in_) => in_.some((f) => SUBJECT.has(f)));
+      looked.set(
+        key,
+        new Map(
+          found.map(({ id, score, terms, match }) => [
+            id,
+            [score, terms, 1, Number(titled(match))],
+          ]),
+        ),
+      );
     }
     return looked.get(key);
   }
@@ -164,7 +177,7 @@
 
   // Split a run of Chinese into pairs of characters that are frequent in the index. A particle
   // separates words; another single character is appended to the preceding word, unless it
-  // makes a frequent word rare.
+  // makes the word rare.
   function pairs(chunk) {
     const best = [[0, []]];
     for (let end = 1; end <= chunk.length; end++) {
@@ -175,20 +188,26 @@
       best[end] = [score, joined ? [...words.slice(0, -1), words.at(-1) + last] : [...words, last]];
       if (end < 2 || particle || PARTICLES.has(chunk[end - 2])) continue;
       const pair = chunk.slice(end - 2, end);
-      const with_ = best[end - 2][0] + Math.log(1 + look(pair).size);
+      const with_ = best[end - 2][0] + Math.log(1 + look(pair).size) - 2;
       if (with_ > best[end][0]) best[end] = [with_, [...best[end - 2][1], pair]];
     }
     return best[chunk.length][1].map((word) => {
-      const rare = word.length === 3 && run(word).size < FEW;
-      return rare && look(word.slice(0, 2)).size >= FEW ? word.slice(0, 2) : word;
+      const pair = word.slice(0, 2);
+      const least = Math.max(FEW, PART * look(pair).size);
+      return word.length === 3 && look(pair).size >= FEW && run(word).size < least ? pair : word;
     });
   }
 
   // Merge the results of a synonym, keeping the best score of each section.
   function add(found, others, weight) {
-    for (const [id, [score, terms, share]] of others) {
-      const [best, known, most] = found.get(id) || [0, [], 0];
-      found.set(id, [Math.max(best, score * weight), [...known, ...terms], Math.max(most, share)]);
+    for (const [id, [score, terms, share, titled]] of others) {
+      const [best, known, most, named] = found.get(id) || [0, [], 0, 0];
+      found.set(id, [
+        Math.max(best, score * weight),
+        [...known, ...terms],
+        Math.max(most, share),
+        Math.max(named, titled),
+      ]);
     }
     return found;
   }
@@ -220,8 +239,14 @@
       const covered = new Set(pairs.flatMap((pair, n) => (pair.has(id) ? [n, n + 1] : [])));
       const share = covered.size / chunk.length;
       if (share < (chunk.length > 3 ? 0.5 : 0.9)) continue;
-      const score = pairs.reduce((sum, pair) => sum + (pair.get(id)?.[0] || 0), 0) / pairs.length;
-      found.set(id, [score * share ** 2, pairs.flatMap((pair) => pair.get(id)?.[1] || []), share]);
+      const hits = pairs.flatMap((pair) => (pair.has(id) ? [pair.get(id)] : []));
+      const score = hits.reduce((sum, hit) => sum + hit[0], 0) / pairs.length;
+      found.set(id, [
+        score * share ** 2,
+        hits.flatMap((hit) => hit[1]),
+        share,
+        share < 1 ? 0 : Math.min(...hits.map((hit) => hit[3])),
+      ]);
     }
     return found;
   }
@@ -249,6 +274,7 @@
           score,
           hits.flatMap((hit) => hit[1]),
           Math.min(...hits.map((hit) => hit[2])),
+          Math.min(...hits.map((hit) => hit[3])),
         ]);
       }
     return both;
@@ -270,8 +296,16 @@
     alternatives.forEach((alternative, n) => {
       add(found, phrase(alternative, typing && !n, !n), n ? 0.7 : 1);
     });
-    if (isWeak({ text })) for (const hit of found.values()) hit[0] *= 0.4;
     return found.size ? found : mistyped(text);
+  }
+
+  // Return the weight of a query word by the share of its sections that name it in their title or
+  // queries: other words say little about the subject. Names in code have the full weight; in a
+  // Chinese query, each word in Latin letters is a name.
+  function weightOf(unit, found, isChinese) {
+    const isName = isChinese ? !HAN.test(unit.text) : NAME.test(unit.text);
+    const titled = [...found.values()].filter((hit) => hit[3]).length / (found.size || 1);
+    return (isWeak(unit) ? 0.4 : 1) * (isName ? 1 : Math.min(1, 0.5 + 3 * titled));
   }
 
   // ---- the results
@@ -295,11 +329,19 @@
   function find(query, { most = 12, perPage = 3 } = {}) {
     const asked = units(query.slice(0, LONGEST).replace(SHORT_NOT, "$1 not"));
     if (!asked.length) return [];
-    const answers = asked.map((unit, n) => ask(unit, n === asked.length - 1 && /\S$/.test(query)));
+    const isChinese = asked.some((unit) => HAN.test(unit.text));
+    const factors = [];
+    const answers = asked.map((unit, n) => {
+      const found = ask(unit, n === asked.length - 1 && /\S$/.test(query));
+      factors[n] = weightOf(unit, found, isChinese);
+      return new Map(
+        [...found].map(([id, [score, ...rest]]) => [id, [score * factors[n], ...rest]]),
+      );
+    });
     // Rare words weigh more.
     const weights = answers.map((answer, n) => {
       const seen = [...answer.values()].reduce((sum, [, , share]) => sum + share, 0);
-      return seen ? (isWeak(asked[n]) ? 0.4 : 1) * Math.log(1 + sections.length / seen) : 0;
+      return seen ? factors[n] * Math.log(1 + sections.length / seen) : 0;
     });
     const total = weights.reduce((sum, weight) => sum + weight, 0);
     if (!total) return [];
@@ -315,7 +357,8 @@
         has.map((share, n) => Math.max(share, before[n])),
       );
       const sum = answers.reduce((all, answer) => all + (answer.get(id)?.[0] || 0), 0);
-      return { id, page, share: weigh(has), sum };
+      const titled = weigh(answers.map((answer, n) => has[n] * (answer.get(id)?.[3] || 0)));
+      return { id, page, share: weigh(has), titled, sum };
     });
     const pageShares = new Map(
       [...onPage].map(([page, has]) => [
@@ -330,6 +373,7 @@
       hit.score =
         hit.sum *
         hit.share ** 2 *
+        (kind === "reference" && !isFirst(hit.id) ? 1 : 1 + 2 * hit.titled) *
         (0.5 + 0.5 * pageShare) *
         (1 + 0.5 * about) *
         KIND[kind] *
@@ -356,14 +400,11 @@
     const own = found.filter(
       ({ id, share }) => near.has(sections[id][EXPLAINED]?.split("#")[0]) && share > 1.7 * least,
     );
-    const titled = own.find(({ id }) => {
-      const met = answers.flatMap((answer) => answer.get(id)?.[1] || []);
-      return tokenize(sections[id][TITLE]).some((term) => met.includes(term));
-    });
+    const titled = own.find((hit) => hit.titled);
     const lines = few && (titled || (own.length < 3 && own[0]));
     const card = lines ? lines.id : cards.get(address(shown[0].id));
     const best = found.find(({ id }) => id === shown[0].id).share;
-    const enough = lines && lines === titled ? least : Math.max(least, 0.7 * best);
+    const enough = lines && lines === titled ? least : Math.max(least, 0.9 * best);
     if (found.some(({ id, share }) => id === card && share > enough)) {
       const listed = shown.findIndex(({ id }) => id === card);
       if (listed > 0) shown.splice(listed, 1);

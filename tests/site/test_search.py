@@ -16,7 +16,7 @@ from docutils import nodes
 from docutils.utils import new_document
 from sphinx import addnodes
 
-from bookbuild.site.extensions.search_records import Section, sections
+from bookbuild.site.extensions.search_records import Section, sections, without_common_names
 from bookbuild.source import texts
 from bookbuild.source.checkout import Book
 from bookbuild.source.outline import queries
@@ -264,6 +264,18 @@ def test_terminal_search_matches_the_page_search(found):
     assert len(other) <= 4, other
 
 
+@pytest.mark.parametrize(
+    ("lang", "words", "section"),
+    [
+        ("zh", "retain_graph这个参数什么时候该用", "when-to-use-retain-graph"),
+        ("en", "gpu 0 uses more memory than the other gpus", "what-nn-dataparallel-does"),
+    ],
+)
+def test_subject_outweighs_words_of_the_prose(found, lang, words, section):
+    first = found(lang, words)[0]
+    assert first["anchor"].startswith(section), first
+
+
 # ---------------------------------------------------------------- matching
 
 
@@ -280,6 +292,8 @@ def marks(hits: list[dict]) -> list[str]:
         ("位置会偏移", "位置 偏移"),
         ("样本还在目录", "样本 目录"),
         ("样本变化剧烈", "样本 变化"),  # no section contains 变化剧
+        ("标签要保存", "标签 保存"),  # few of the sections with 标签 contain 标签要
+        ("权重都保存", "权重 保存"),
     ],
 )
 def test_a_chinese_sentence_is_split_at_particles_and_into_words_of_the_book(
@@ -655,7 +669,8 @@ def test_index_record_contains_title_text_and_code():
     below += nodes.raw(
         "",
         '<ul id="list"><li id="one"><details><summary>First &amp; name</summary><pre>code</pre>'
-        '<p class="also">other name</p><p>cause</p><details class="seen"><p>hidden</p></details>'
+        '<p class="also">other name</p><details class="older"><summary>Other wordings</summary>'
+        '<p>older name</p></details><p>cause</p><details class="seen"><p>hidden</p></details>'
         '<details class="cases"><p>special</p></details></details></li>'
         '<li id="two"><p>Second</p><div id="inner"><p>more</p></div><p>→ elsewhere</p></li></ul>',
         format="html",
@@ -675,7 +690,7 @@ def test_index_record_contains_title_text_and_code():
     assert top.code == ["y = F.relu(x)", "z = nn.Linear(2, 3)"]
     assert {"x.detach()", "torch.nn.functional.relu", "torch.nn.Linear"} <= set(top.names)
     assert (records["one"].title, records["one"].text) == ("First & name", ["cause", "special"])
-    assert list(records["one"].names) == ["other name"]
+    assert list(records["one"].names) == ["other name", "older name"]
     assert (records["two"].title, records["two"].text) == ("Second", ["more"])
     assert records["term-word"].text == ["its meaning"]
     assert records["helpers.x.f"].title == "helpers.x.f"
@@ -685,6 +700,20 @@ def test_record_keeps_code_lines_with_words_missing_in_the_text():
     code = ["y = relu(x)", "y = y.clamp(0)  # limit", "z = y.clamp(1)"]
     section = Section("a", "ReLU", text=["Call relu."], code=code)
     assert section.record()[3] == "y = y.clamp(0)  # limit"
+
+
+def test_record_contains_each_name_once():
+    names = dict.fromkeys(["nn.ReLU()", "nn.ReLU() inplace"])
+    section = Section("a", "ReLU", names=names, queries=["relu in place"])
+    assert section.record()[4] == "nn.ReLU() inplace\nrelu in place"
+
+
+def test_names_in_the_code_of_many_records_are_left_out_unless_the_prose_mentions_them():
+    records = [[0, "a", "Joined", "", "", "torch.ones torch.cat\nquery", ""]]
+    records += [[0, f"b{n}", "Other", "", "", "torch.ones", ""] for n in range(40)]
+    records += [[0, "c", "Vectors of ones", "", "", "torch.ones", ""]]
+    names = [record[5] for record in without_common_names(records)]
+    assert names == ["torch.cat\nquery", *[""] * 40, "torch.ones"]
 
 
 def test_cheat_sheet_card_contains_its_lines_and_explained_section():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -45,6 +46,7 @@ WORD = re.compile(r"[A-Za-z_]\w{2,}|[一-鿿]")
 # Names that queries may contain: attributes, calls, arguments, classes; not local variables.
 PUBLIC = re.compile(r"(?<=\.)[A-Za-z_]\w{2,}|[A-Za-z_]\w{2,}(?=\(|=[^=])|(?<=class )\w+")
 NUMBERS = re.compile(r"-?[\d.]+(?:, ?-?[\d.]+){3,}")
+_COMMON = 40  # a torch name in the code of more records is left out
 _LONG = 120  # bytes of a sentence: 40 Chinese characters
 _SENTENCE = re.compile(r".*?[。！？]|.*?[.!?](?=\s)|.+", re.S)
 LEFT_OUT = {
@@ -86,7 +88,7 @@ class Section:
             self.title,
             "\n".join(self.text),
             "\n".join(self.code if self.explained else self.distinctive_lines()),
-            "\n".join([" ".join(self.names), *self.queries]),
+            "\n".join([" ".join(dict.fromkeys(" ".join(self.names).split())), *self.queries]),
             self.explained,
         ]
 
@@ -241,7 +243,8 @@ class _Entries(HTMLParser):
             name = about.get("class") or ""
             folded = tag == "details" and name not in ("", "older", "cases")
             listed_elsewhere = re.search("verdict|error-lines|review-rules", name)
-            left_out = folded or tag in self.silent or listed_elsewhere or name == "here"
+            label = tag == "summary" and self.open and self.open[-1][1] == "name"
+            left_out = folded or label or tag in self.silent or listed_elsewhere or name == "here"
             uses = {"also": "name", "older": "name", "cases": "case"}  # "name": other wordings
             self.open.append((tag, "left out" if left_out else uses.get(name, "")))
 
@@ -270,7 +273,7 @@ class _Entries(HTMLParser):
         """
         uses = {use for _, use in self.open}
         if "name" in uses:
-            self.here.names |= {" ".join(self.line.split()): None}
+            self.here.names |= {" ".join(self.line.split()): None} if self.line.strip() else {}
         elif not self.line.lstrip().startswith("→"):
             sentences = _SENTENCE.findall(self.line)
             long = bool(sentences) and len(sentences[0].encode()) >= _LONG
@@ -377,10 +380,23 @@ def index(app: Sphinx) -> str:
             pages.append([page, app.env.titles[page].astext(), kind, places[whole]])
     data = {
         "pages": pages,
-        "columns": [*zip(*records, strict=True)],  # stored by column: compresses better
+        "columns": [
+            *zip(*without_common_names(records), strict=True)
+        ],  # stored by column: compresses better
         "words": search_words(),
     }
     return f"globalThis.bookIndex={json.dumps(data, ensure_ascii=False, separators=(',', ':'))};\n"
+
+
+def without_common_names(records: list[list]) -> Iterator[list]:
+    """Leave out the torch names in the code of many records whose prose does not mention them."""
+    names = [record[-2].partition("\n")[0].split(" ") for record in records]
+    uses = Counter(name for some in names for name in some if name.startswith("torch."))
+    for record, own in zip(records, names, strict=True):
+        prose = " ".join(record[2:4])
+        kept = [n for n in own if uses[n] <= _COMMON or n.rpartition(".")[2] in prose]
+        _, end, queries = record[-2].partition("\n")
+        yield [*record[:-2], " ".join(kept) + end + queries, record[-1]]
 
 
 def without_sphinx(app: Sphinx) -> None:
