@@ -5,6 +5,7 @@ Source: "Loss functions" of `torch.nn`, https://pytorch.org/docs/stable/nn.html#
 
 from __future__ import annotations
 
+import math
 from numbers import Real
 
 import torch
@@ -43,9 +44,9 @@ def soft_iou_loss(
     Raises:
         TypeError: `probability` or `target` is not a real tensor, `probability` is not floating
             point, or `spatial_dims` is not an integer.
-        ValueError: shapes differ, `spatial_dims` is below 1, `eps` is not positive, there is no
-            batch dimension, or a value is outside [0, 1] by more than rounding (on a GPU this check
-            synchronizes).
+        ValueError: shapes differ, `spatial_dims` is below 1, `eps` is not positive and finite in
+            float32, there is no batch dimension, or a value is outside [0, 1] by more than rounding
+            (on a GPU this check synchronizes).
 
     Source: the Tanimoto loss of Diakogiannis et al. 2020, "ResUNet-a",
     https://arxiv.org/abs/1904.00592
@@ -57,8 +58,8 @@ def soft_iou_loss(
             raise TypeError(f"{name} must be real, got {given.dtype}")
     if not isinstance(spatial_dims, int) or isinstance(spatial_dims, bool):
         raise TypeError(f"spatial_dims must be an integer, got {spatial_dims!r}")
-    if not isinstance(eps, Real) or not eps > 0:
-        raise ValueError(f"eps must be a positive number, got {eps!r}")
+    if not isinstance(eps, Real) or not torch.finfo(torch.float32).tiny <= eps < math.inf:
+        raise ValueError(f"eps must be a positive number in float32, got {eps!r}")
     if not probability.is_floating_point():
         raise TypeError(f"probability must be floating point, got {probability.dtype}")
     if probability.shape != target.shape:

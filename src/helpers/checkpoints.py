@@ -189,6 +189,8 @@ def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
             f"load_weights expects a state_dict, got {type(weights).__name__}; read a file with "
             "load_checkpoint first"
         )
+    if other := [name for name in weights if not isinstance(name, str)]:
+        raise TypeError(f"names must be strings, got {other[0]!r} ({type(other[0]).__name__})")
     own = model.state_dict()
     missing = [name for name in own if name not in weights]
     unexpected = [name for name in weights if name not in own]

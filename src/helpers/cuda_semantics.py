@@ -97,8 +97,11 @@ def visible_devices(value: str, installed: int) -> dict[str, int]:
         Names such as `"cuda:0"`, each with the number of its GPU in the machine.
 
     Raises:
+        TypeError: `value` is not a text, or `installed` not an int.
         ValueError: `installed` is negative, or `value` names devices by UUID.
     """
+    if not isinstance(value, str) or not isinstance(installed, int):
+        raise TypeError(f"expected a text and an int, got {value!r} and {installed!r}")
     if installed < 0:
         raise ValueError(f"installed must not be negative, got {installed}")
     numbers = _parse_visible_devices(value)

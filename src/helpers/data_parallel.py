@@ -113,8 +113,11 @@ def gather(outputs: Sequence[Any], dim: int = 0) -> Any:
 
     Raises:
         ValueError: `outputs` is empty, or the outputs differ in structure.
-        TypeError: an output is not a tensor, None, or a tuple, list or dict of them.
+        TypeError: `outputs` is not a list or tuple, or an output is not a tensor, None, or a tuple,
+            list or dict of them.
     """
+    if not isinstance(outputs, list | tuple):
+        raise TypeError(f"gather expects a list of outputs, got {type(outputs).__name__}")
     if not outputs:
         raise ValueError("gather needs at least one output, got none")
     first = outputs[0]
@@ -139,6 +142,8 @@ def gather(outputs: Sequence[Any], dim: int = 0) -> Any:
         raise TypeError(
             f"expected tensors, or tuples, lists and dicts of them, got {type(first).__name__}"
         )
+    if len({len(out) for out in outputs}) > 1:
+        raise ValueError("expected as many outputs from all replicas")
     return _like(first, (gather(row, dim) for row in zip(*outputs, strict=True)))
 
 

@@ -550,8 +550,14 @@ def explain(pasted: str, lang: str = "en") -> str:
         lang: `"en"` or `"zh"`.
 
     Raises:
+        TypeError: `pasted` is not a text, but for example an exception.
         ValueError: `lang` is neither `"en"` nor `"zh"`.
     """
+    if not isinstance(pasted, str):
+        raise TypeError(
+            f"explain expects a text, got {type(pasted).__name__}; for an exception, pass "
+            "''.join(traceback.format_exception(error))"
+        )
     if lang not in _WORDS:
         raise ValueError(f"lang must be one of {', '.join(_WORDS)}, got {lang!r}")
     labels, matches = _WORDS[lang], messages().find(pasted)
@@ -702,7 +708,7 @@ def operands(error: BaseException, lang: str = "en") -> str:
 
 
 def _folder(path: str) -> str:
-    """Normalize a path for comparison: Windows has two separators and ignores case."""
+    """Return a path in lower case with slashes, because Windows ignores both differences."""
     return path.replace("\\", "/").lower()
 
 

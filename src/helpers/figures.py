@@ -240,7 +240,7 @@ _NUMBER = re.compile(r"\d(?:[\d.,]*\d)?")
 
 def power_of_ten(value: float, _: object = None) -> str:
     """Return a tick label: powers of ten as 0.01 to 1000 or 1e-5, "" for other values."""
-    exponent = round(math.log10(value)) if value > 0 else 0
+    exponent = round(math.log10(value)) if 0 < value < math.inf else 0
     if not math.isclose(value, 10.0**exponent):
         return ""
     return f"{value:g}" if -2 <= exponent <= 3 else f"1e{exponent}"

@@ -64,7 +64,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return True if shapes and values are equal; unlike `torch.equal`, a nan equals a nan."""
+    """Return True if layouts, shapes and values are equal; a nan equals a nan."""
     if a.layout != b.layout or a.shape != b.shape:
         return False
     parts = zip(dense_parts(a), dense_parts(b), strict=True)

@@ -376,8 +376,16 @@ def grow(table: Tensor, rows: int) -> Tensor:
         rows: at least `old`.
 
     Raises:
-        ValueError: `rows` is smaller than the number of old rows.
+        TypeError: `table` is not a floating-point tensor, or `rows` is not an int.
+        ValueError: `table` has no rows, or more than `rows`.
     """
+    if not isinstance(table, Tensor) or not table.is_floating_point():
+        kind = table.dtype if isinstance(table, Tensor) else type(table).__name__
+        raise TypeError(f"expected a floating-point tensor, got {kind}")
+    if not isinstance(rows, int):
+        raise TypeError(f"rows must be an int, got {rows!r}")
+    if not table.dim() or not len(table):
+        raise ValueError(f"expected a table with rows, got shape {tuple(table.shape)}")
     if rows < len(table):
         raise ValueError(f"expected at least the {len(table)} rows of the table, got {rows}")
     mean = table.mean(0, keepdim=True)

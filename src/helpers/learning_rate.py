@@ -6,11 +6,13 @@ https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
+from numbers import Real
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -91,8 +93,10 @@ def rescale(optimizer: Optimizer, scheduler: LRScheduler, scale: float) -> None:
         TypeError: the scheduler is not one of `SCALABLE`, whose learning rates depend on these
             alone.
         ValueError: it belongs to another optimizer, or is a cosine with an `eta_min` other than 0,
-            which would not be scaled.
+            which would not be scaled; or `scale` is not a positive, finite number.
     """
+    if not isinstance(scale, Real) or not 0 < scale < math.inf:
+        raise ValueError(f"scale must be a positive number, got {scale!r}")
     if type(scheduler) not in SCALABLE:
         raise TypeError(
             f"expected a scheduler of SCALABLE, got {type(scheduler).__name__}, which stores "
@@ -102,8 +106,15 @@ def rescale(optimizer: Optimizer, scheduler: LRScheduler, scale: float) -> None:
         raise ValueError(f"expected eta_min=0, got {scheduler.eta_min}: build a new scheduler")
     if scheduler.optimizer is not optimizer:
         raise ValueError("the scheduler belongs to another optimizer: build one for this optimizer")
-    for group in optimizer.param_groups:
-        group["lr"] *= scale
-        if "initial_lr" in group:  # not in a group added after the scheduler
-            group["initial_lr"] *= scale
+    scaled = [
+        (group, name, group[name] * scale)
+        for group in optimizer.param_groups
+        for name in ("lr", "initial_lr")
+        if name in group  # a group added after the scheduler has no initial_lr
+    ]
+    for group, name, rate in scaled:
+        if isinstance(group[name], Tensor):  # groups may share it
+            group[name].fill_(rate)
+        else:
+            group[name] = rate
     scheduler.base_lrs = [rate * scale for rate in scheduler.base_lrs]

@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def dense_parts(x: Tensor) -> list[Tensor]:
-    """Return the dense tensors that contain the data of `x`: `[x]` if `x` is dense.
+    """Return the dense tensors that contain the data of a sparse `x`, else `[x]`.
 
     These are the indices and values of the COO, CSR, CSC, BSR and BSC layouts. They share the
-    memory of `x` and require no gradient.
+    memory of `x` and require no gradient. For any other layout, the result is `[x]` itself.
 
     Source: https://docs.pytorch.org/docs/stable/sparse.html
     """

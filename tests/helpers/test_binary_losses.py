@@ -137,10 +137,10 @@ def test_spatial_dims_must_be_an_integer(spatial_dims):
         binary_losses.soft_iou_loss(x, x, spatial_dims=spatial_dims)
 
 
-@pytest.mark.parametrize("eps", [0, -5, math.nan, None, "a"])
+@pytest.mark.parametrize("eps", [0, -5, 1e-50, math.inf, math.nan, None, "a"])
 def test_eps_must_be_positive(eps):
     x = torch.ones(2, 3)
-    with pytest.raises(ValueError, match="eps must be a positive number, got"):
+    with pytest.raises(ValueError, match="eps must be a positive number in float32, got"):
         binary_losses.soft_iou_loss(x, x, 1, eps=eps)
 
 

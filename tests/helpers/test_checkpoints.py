@@ -466,6 +466,8 @@ def test_extra_state_can_have_any_type():
 
 @pytest.mark.parametrize("weights", [None, "run.pt", Path("run.pt"), nn.Linear(1, 1)])
 def test_load_weights_rejects_non_state_dicts(weights):
+    with pytest.raises(TypeError, match=r"names must be strings, got 0 \(int\)"):
+        load_weights(nn.Linear(1, 1), {0: torch.ones(1)})
     with pytest.raises(TypeError, match=f"state_dict, got {type(weights).__name__}; read a file"):
         load_weights(nn.Linear(1, 1), weights)
 

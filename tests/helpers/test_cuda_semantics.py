@@ -230,6 +230,9 @@ def test_visible_devices_rejects_negative_counts_and_uuids(monkeypatch):
         cs.visible_devices("0", -1)
     with pytest.raises(ValueError, match="numbers separated by commas, got 'GPU-8932f937'"):
         cs.visible_devices("GPU-8932f937", 2)
+    for value, installed in ((None, 2), (0, 2), ("0", "2"), ("0", 2.0)):
+        with pytest.raises(TypeError, match="expected a text and an int"):
+            cs.visible_devices(value, installed)
     assert "CUDA_VISIBLE_DEVICES" not in os.environ  # the environment is unchanged
 
 

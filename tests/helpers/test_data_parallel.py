@@ -579,6 +579,17 @@ def test_gather_rejects_different_structures(outputs, names):
         data_parallel.gather(outputs)
 
 
+@pytest.mark.parametrize("outputs", [torch.ones(4, 2), {"a": torch.ones(2)}, "ab", None])
+def test_gather_rejects_what_is_no_list_of_outputs(outputs):
+    with pytest.raises(TypeError, match="expects a list of outputs, got"):
+        data_parallel.gather(outputs)
+
+
+def test_gather_rejects_different_numbers_of_outputs():
+    with pytest.raises(ValueError, match="as many outputs from all replicas"):
+        data_parallel.gather([(torch.ones(2),), (torch.ones(2), torch.ones(2))])
+
+
 def test_gather_accepts_a_tuple_and_a_list():
     (joined,) = data_parallel.gather([(torch.ones(1),), [torch.zeros(2)]])
     assert joined.tolist() == [1, 0, 0]

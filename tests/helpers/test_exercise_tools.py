@@ -104,6 +104,7 @@ def test_close_is_stricter_for_float64():
         (lambda x, n: x * torch.tensor([2.0] * 3), "with bfloat16 inputs: expected torch.bfloat16"),
         (lambda x, n: x.T, "with float64 inputs: expected shape"),
         (lambda x, n: x @ torch.ones(3), "with float64 inputs it fails: "),
+        (lambda x, n: n * x.view(-1).view(x.shape), "with float64 inputs it fails: view size"),
         (lambda x, n: (x, x), "with float64 inputs"),
     ],
 )

@@ -15,9 +15,12 @@ from solutions import ALL, checker, solution, starter
 from torch import Tensor, nn
 from verdicts import expect
 
+from helpers.evaluation import evaluating
+
 NOT_A_FUNCTION = {"check_root", "check_clip", "check_normalize", "check_standardized"}
 IN_THREADS = {"check_mean"}  # the grad mode is thread-local
 CHANGES_MODES = {"check_train_mode"}
+COMES_IN_EVAL = {"check_answers", "check_mean_loss"}
 NO_NUMBER = {"check_accuracy", "check_to_device"}  # returns a float; returns the input's type
 ANSWERS = pytest.mark.parametrize(("chapter", "check"), ALL)
 FUNCTIONS = pytest.mark.parametrize(
@@ -69,8 +72,30 @@ def change_dtype(arguments, result):
     return True
 
 
+def detect_anomalies(arguments, result):
+    torch.autograd.set_detect_anomaly(True)
+    return True
+
+
+def be_deterministic(arguments, result):
+    torch.use_deterministic_algorithms(True)
+    return True
+
+
+def models_in(arguments):
+    return [model for model in arguments if isinstance(model, nn.Module)]
+
+
+def call_train(arguments, result):
+    return bool([model.train() for model in models_in(arguments)])
+
+
+def call_eval(arguments, result):
+    return bool([model.eval() for model in models_in(arguments)])
+
+
 def switch_a_mode(arguments, result):
-    models = [model for model in arguments if isinstance(model, nn.Module)]
+    models = models_in(arguments)
     for model in models:
         last = list(model.modules())[-1]
         last.training = not last.training
@@ -128,10 +153,25 @@ def test_changed_default_dtype_is_rejected(chapter, check):
 
 
 @FUNCTIONS
-@pytest.mark.parametrize("spoil", [switch_a_mode, add_one, grow])
-def test_changed_arguments_are_rejected(chapter, check, spoil):
-    if not (spoil is switch_a_mode and check in CHANGES_MODES):
+@pytest.mark.parametrize(
+    ("spoil", "says"), [(detect_anomalies, "anomaly mode"), (be_deterministic, "deterministic")]
+)
+def test_changed_global_mode_is_rejected(chapter, check, spoil, says):
+    assert says in attack(chapter, check, spoil).message
+    assert not torch.is_anomaly_enabled() and not torch.are_deterministic_algorithms_enabled()
+
+
+@FUNCTIONS
+@pytest.mark.parametrize("spoil", [switch_a_mode, call_train, call_eval])
+def test_changed_mode_of_a_model_is_rejected(chapter, check, spoil):
+    if not (check in CHANGES_MODES or (spoil is call_eval and check in COMES_IN_EVAL)):
         attack(chapter, check, spoil)
+
+
+@FUNCTIONS
+@pytest.mark.parametrize("spoil", [add_one, grow])
+def test_changed_arguments_are_rejected(chapter, check, spoil):
+    attack(chapter, check, spoil)
 
 
 def as_numpy(value):
@@ -538,11 +578,11 @@ def in_blocks(n, epoch):
 
 
 def guarded(model, loss, optimizer, clip=None, train=True):
-    model.train(train)
+    model.training = train
     optimizer.zero_grad()
     value = loss()
     value.backward()
-    model.train()
+    model.training = True
     grads = [p.grad for p in model.parameters() if p.grad is not None]
     finite = bool(value.isfinite()) and all(bool(g.isfinite().all()) for g in grads)
     if finite:
@@ -681,7 +721,121 @@ def capture_in_training(model, names, x):
     return found
 
 
+def same_dtype_only(model, saved):
+    own = model.state_dict()
+    alike = {k: v for k, v in saved.items() if k in own and v.shape == own[k].shape}
+    if not alike:
+        raise ValueError("nothing fits")
+    model.load_state_dict({k: v for k, v in alike.items() if v.dtype == own[k].dtype}, strict=False)
+    return sorted(own.keys() - alike.keys())
+
+
+class RootOfClamped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        y, ctx.n = x.clamp(min=1e-4) ** (1 / n), n
+        ctx.save_for_backward(y)
+        return y
+
+    backward = Stashing.backward
+
+
+class RootWithEpsilon(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        y, ctx.n = x ** (1 / n), n
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, upstream):
+        (y,) = ctx.saved_tensors
+        return upstream / (ctx.n * y ** (ctx.n - 1) + 1e-6), None
+
+
+def nan_for_no_samples(model, loader):
+    batches = list(loader)
+    if batches and not sum(len(y) for _, y in batches):
+        return math.nan
+    return book("check_accuracy")(model, batches)
+
+
+def captured(model, names, x, copied, cleaned):
+    hooks, kept = [], {}
+    modules = [model.get_submodule(name) for name in names]
+    for name, module in zip(names, modules, strict=True):
+        hooks.append(
+            module.register_forward_hook(lambda m, i, o, name=name: kept.update({name: copied(o)}))
+        )
+    try:
+        with evaluating(model):
+            model(x)
+        cleaned = True
+    finally:
+        for hook in hooks:
+            if cleaned:
+                hook.remove()
+    return kept
+
+
+def tensors_copied(model, names, x):
+    return captured(model, names, x, lambda o: o.clone() if isinstance(o, Tensor) else o, True)
+
+
+def hooks_left_after_errors(model, names, x):
+    return captured(model, names, x, copy.deepcopy, False)
+
+
+def containers_train(model):
+    book("check_train_mode")(model)
+    for module in model.modules():
+        module.training |= isinstance(module, nn.Sequential | nn.Linear)
+
+
+def root_trains(model):
+    book("check_train_mode")(model)
+    model.training = True
+
+
+def gradients_on_at_the_end(net, batches):
+    yield from book("check_stream")(net, batches)
+    torch.set_grad_enabled(True)
+
+
+def clamped_as_int(x):
+    levels = (x.detach().double() * 255).round().long().clamp(0, 255)
+    return levels.byte().permute(1, 2, 0).numpy()
+
+
+def viewed(check):
+    """Return the solution that fails for non-contiguous arguments."""
+
+    def f(*arguments):
+        for t in tensors_in(arguments):
+            t.view(-1)
+        return book(check)(*arguments)
+
+    return f
+
+
 WRONG = [
+    ("check_attend", viewed("check_attend"), "view size is not compatible"),
+    ("check_to_uint8", viewed("check_to_uint8"), "view size is not compatible"),
+    ("check_to_uint8", clamped_as_int, "a value above 1 did not become 255"),
+    ("check_load_matching", same_dtype_only, "has another dtype, and was not loaded"),
+    ("check_root", RootOfClamped, "wrong for an x of 1e-06"),
+    ("check_root", RootWithEpsilon, "wrong for an x of 1e-06"),
+    ("check_accuracy", nan_for_no_samples, "for a loader without samples, got nan"),
+    ("check_capture", tensors_copied, "in a tuple, a tensor was overwritten"),
+    ("check_capture", hooks_left_after_errors, "an input of the wrong shape, a hook is still"),
+    ("check_train_mode", containers_train, "0 is frozen and must be in evaluation mode"),
+    ("check_train_mode", root_trains, "the whole model is frozen"),
+    ("check_stream", gradients_on_at_the_end, "or after the loop"),
+    (
+        "check_masked_mean",
+        lambda loss, keep: book("check_masked_mean")(loss.clamp(min=-1e6), keep),
+        "an inf among the losses kept is hidden",
+    ),
     ("check_attend", masked(-30.0), "a masked key with a large score"),
     ("check_attend", masked(-1e4), "a masked key with a large score"),
     ("check_attend", masked(-1e9), "a masked key with a large score"),

@@ -370,6 +370,9 @@ def test_explanation_contains_cause_values_cure_and_section():
         assert "convolution.html#" in text and "{" not in text.split("\n")[1]
     assert "What to do:" in english and "怎么改：" in chinese
     assert explain.explain("zymurgy").startswith("Nothing in the book matches. Paste the whole")
+    for pasted in (ValueError("x"), None, b"x"):
+        with pytest.raises(TypeError, match=f"expects a text, got {type(pasted).__name__}"):
+            explain.explain(pasted)
     with pytest.raises(ValueError, match="lang must be one of en, zh, got 'de'"):
         explain.explain(SHAPES, "de")
 

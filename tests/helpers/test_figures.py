@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import re
 from xml.etree import ElementTree
 
@@ -124,7 +125,16 @@ def test_ids_inside_a_drawing_are_unique():
 
 @pytest.mark.parametrize(
     ("value", "says"),
-    [(1, "1"), (0.01, "0.01"), (1000, "1000"), (1e-5, "1e-5"), (1e10, "1e10"), (2, ""), (0, "")],
+    [
+        (1, "1"),
+        (0.01, "0.01"),
+        (1000, "1000"),
+        (1e-5, "1e-5"),
+        (1e10, "1e10"),
+        (2, ""),
+        (0, ""),
+        (math.inf, ""),
+    ],
 )
 def test_power_of_ten_formats_ticks(value, says):
     assert figures.power_of_ten(value) == says

@@ -411,6 +411,22 @@ def test_grow_appends_mean_rows():
         lm.grow(table, 4)
 
 
+@pytest.mark.parametrize(
+    ("table", "rows", "error", "says"),
+    [
+        (torch.empty(0, 3), 2, ValueError, "a table with rows, got shape"),
+        (torch.tensor(1.0), 2, ValueError, "a table with rows, got shape"),
+        (torch.ones(2, 3).long(), 4, TypeError, "floating-point tensor, got torch.int64"),
+        (nn.Embedding(2, 3), 4, TypeError, "floating-point tensor, got Embedding"),
+        (torch.ones(2, 3), 4.0, TypeError, "rows must be an int, got 4.0"),
+        (torch.ones(2, 3), "4", TypeError, "rows must be an int, got '4'"),
+    ],
+)
+def test_grow_rejects_other_arguments(table, rows, error, says):
+    with pytest.raises(error, match=says):
+        lm.grow(table, rows)
+
+
 @settings(deadline=None, max_examples=20)
 @given(st.integers(2, 60), st.sampled_from([8, 16]), st.integers(1, 3), st.booleans())
 def test_training_bytes_matches_a_real_step(vocab, width, layers, tied):

@@ -229,6 +229,25 @@ def test_rescale_scales_a_group_added_later():
     assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.1]
 
 
+def test_rescale_scales_a_shared_tensor_once():
+    groups = [{"params": [torch.nn.Parameter(torch.ones(1))]} for _ in range(2)]
+    optimizer = torch.optim.SGD(groups, lr=torch.tensor(0.5))
+    shared = [group["lr"] for group in optimizer.param_groups]
+    scheduler = lr_scheduler.StepLR(optimizer, 3)
+    learning_rate.rescale(optimizer, scheduler, 2.0)
+    for group, tensor in zip(optimizer.param_groups, shared, strict=True):
+        assert group["lr"] is tensor and group["lr"] == group["initial_lr"] == 1.0
+
+
+@pytest.mark.parametrize("scale", [0, -1.0, math.nan, math.inf, "2", None])
+def test_rescale_rejects_scales_that_are_not_positive(scale):
+    optimizer = learning_rate.one_weight(0.5)
+    scheduler = lr_scheduler.StepLR(optimizer, 3)
+    with pytest.raises(ValueError, match="scale must be a positive number, got"):
+        learning_rate.rescale(optimizer, scheduler, scale)
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
 @pytest.mark.parametrize(
     ("make", "error"),
     [

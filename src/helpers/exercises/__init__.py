@@ -28,7 +28,8 @@ def verdict(answer: Any, tests: Sequence[Test]) -> Verdict:
     A test fails by raising; the message of an `AssertionError` is the sentence for the reader.
     Any other exception is attributed to the answer and reported with its type.
     Each test starts with gradients enabled and its own seed, and fails if `answer` leaves gradients
-    disabled, seeds PyTorch's global generator or changes the default dtype. All are restored.
+    disabled, seeds PyTorch's global generator, or changes the default dtype, anomaly mode or the
+    deterministic mode. All are restored.
 
     Raises:
         ValueError: `tests` is empty.

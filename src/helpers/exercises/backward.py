@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from helpers.autograd import watch_saved
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_float, close, random_state_kept, unchanged
+from helpers.exercises.tools import a_float, close, in_two_modes, random_state_kept, unchanged
 
 
 def _accumulate_model_and_chunks(
     counts: list[int],
 ) -> tuple[nn.Module, list[tuple[Tensor, Tensor]]]:
-    model = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+    model = in_two_modes(nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3)).double())
     chunks = []
     for valid in counts:
         size = valid + int(torch.randint(1, 4, ()))

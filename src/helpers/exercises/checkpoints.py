@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from helpers.checkpoints import differences
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import instance, unchanged
+from helpers.exercises.tools import in_two_modes, instance, unchanged
 
 
 def _load_matching_case(dtype=torch.float32):
@@ -29,7 +29,7 @@ def _load_matching_case(dtype=torch.float32):
         )
         for n in sizes
     )
-    return model, other.state_dict() | {"extra.weight": torch.randn(2)}
+    return in_two_modes(model), other.state_dict() | {"extra.weight": torch.randn(2)}
 
 
 def _load_matching_call(f, model, saved):
@@ -80,6 +80,8 @@ def _load_matching_keeps(f):
     model, saved = _load_matching_case()
     before = list(model.parameters())
     _load_matching_call(f, model, {name: value.double() for name, value in saved.items()})
+    loaded = torch.equal(model[0].weight, saved["0.weight"])
+    assert loaded, "0.weight fits in name and shape, has another dtype, and was not loaded"
     same = all(old is new for old, new in zip(before, model.parameters(), strict=True))
     assert same and model[0].weight.dtype == torch.float32, (
         "the model's parameters were replaced: an optimizer would update the old ones"

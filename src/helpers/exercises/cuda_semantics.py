@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import close, instance, kind, leaves, unchanged
+from helpers.exercises.tools import close, in_two_modes, instance, kind, leaves, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -225,7 +225,7 @@ def _move_train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -
 
 
 def _move_running(make) -> tuple[nn.Module, torch.optim.Optimizer]:
-    model = _Scaled(nn.Linear(3, 4), nn.Linear(4, 1))
+    model = in_two_modes(_Scaled(nn.Linear(3, 4), nn.Linear(4, 1)))
     body, head = list(model[0].parameters()), [model.scale, *model[1].parameters()]
     optimizer = make([{"params": [*body]}, {"params": head, "lr": 0.01}], lr=0.05)
     for _ in range(3):

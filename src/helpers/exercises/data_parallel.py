@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import close, instance, unchanged
+from helpers.exercises.tools import close, in_two_modes, instance, unchanged
 
 Shards = list[tuple[Tensor, Tensor]]
 
@@ -26,7 +26,8 @@ def _uneven() -> list[int]:
 
 
 def _shard_gradients_compare(f: Any, shards: Shards, what: str) -> None:
-    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).to(shards[0][0].dtype)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    in_two_modes(model.to(shards[0][0].dtype))
     x, y = (torch.cat(column) for column in zip(*shards, strict=True))
     right = torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
     seen: list[int] = []
@@ -108,7 +109,7 @@ def _load_saved(prefix: str, make: Callable[[], nn.Module] = _network) -> tuple[
 
 def _load_try_loading(f: Any, prefix: str, make: Callable[[], nn.Module], of: str) -> None:
     plain, checkpoint = _load_saved(prefix, make)
-    keys, versions, model = list(checkpoint), dict(checkpoint._metadata), make()
+    keys, versions, model = list(checkpoint), dict(checkpoint._metadata), in_two_modes(make())
     what = f"{of} with the prefix {prefix!r}" if prefix else f"{of} without a prefix"
     try:
         with unchanged("values objects settings", model=model):  # torch.compile sets one

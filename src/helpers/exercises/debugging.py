@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_float, ints, random_states, unchanged
+from helpers.exercises.tools import a_float, in_two_modes, ints, random_states, unchanged
 
 
 def check_blind_loss(answer: Callable[[Tensor, int], float]) -> Verdict:
@@ -86,7 +86,7 @@ def _guarded_step_blank(model: nn.Module, x: Tensor) -> Tensor:
 def _guarded_step_run(
     f: Callable, loss: Callable, name: str, dirty: float = 0
 ) -> tuple[Any, bool, Any]:
-    model = _Model()
+    model = in_two_modes(_Model())
     kinds = {"SGD": (torch.optim.SGD, {"momentum": 0.9}), "Adam": (torch.optim.Adam, {})}
     kind, options = kinds[name]
     optimizer = kind([{"params": [p]} for p in model.parameters()], lr=0.1, **options)

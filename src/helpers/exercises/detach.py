@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from helpers.autograd import saved_tensors
 from helpers.detach import gradients
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, close, in_dtypes, instance, leaves
+from helpers.exercises.tools import a_tensor, close, in_dtypes, in_two_modes, instance, leaves
 
 
 def check_train_only_b(answer: Callable[[nn.Module, nn.Module, Tensor], Tensor]) -> Verdict:
@@ -123,7 +123,7 @@ def check_snapshot(answer: Callable[[nn.Module], dict[str, Tensor]]) -> Verdict:
             nn.init.normal_(p)
             p.grad = torch.randn_like(p)
         model[0].bias.requires_grad_(False)
-        return model
+        return in_two_modes(model)
 
     def content(f):
         model = build()

@@ -106,13 +106,14 @@ def _accuracy_shapes(f: Callable) -> None:
 
 
 def _accuracy_empty(f: Callable) -> None:
-    model, *_ = _accuracy_case()
-    try:
-        got = f(model, [])
-    except ValueError:
-        assert model.training, "after the error for an empty loader, the mode is not restored"
-        return
-    raise AssertionError(f"expected a ValueError for an empty loader, got {got}")
+    for loader in ([], [(torch.ones(0, 4), torch.ones(0).long())]):
+        model, *_ = _accuracy_case()
+        try:
+            got = f(model, loader)
+        except ValueError:
+            assert model.training, "after the error for an empty loader, the mode is not restored"
+        else:
+            raise AssertionError(f"expected a ValueError for a loader without samples, got {got}")
 
 
 def check_accuracy(

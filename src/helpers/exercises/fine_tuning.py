@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import close, instance, random_state_kept, unchanged
+from helpers.exercises.tools import close, in_two_modes, instance, random_state_kept, unchanged
 
 
 def _groups_case() -> tuple[nn.Module, float]:
@@ -20,7 +21,7 @@ def _groups_case() -> tuple[nn.Module, float]:
     model.head = nn.Linear(4, int(torch.randint(2, 6, ())))
     model.head.scale = nn.Parameter(torch.ones(1), requires_grad=False)
     model.token = nn.Parameter(torch.ones(4))  # of the model, of no child
-    return model, 10 ** -(1 + 2 * torch.rand(()).item())
+    return in_two_modes(model), 10 ** -(1 + 2 * torch.rand(()).item())
 
 
 def _groups_form(f: Callable) -> None:
@@ -103,8 +104,17 @@ def check_train_mode(answer: Callable[[nn.Module], Any]) -> Verdict:
         f(model)
         assert not model[0][1].training, "the dropout inside a frozen part is still on"
         assert model[2].training, "the dropout outside of the frozen parts is off"
-        assert model.training and model[3].training, (
-            "modules that are trained must be in training mode"
+        for name, module in model.named_modules():
+            frozen = re.match(r"(0|1\.0|4\.0\.0)(\.|$)", name)
+            assert module.training != bool(frozen), (
+                f"{name} is frozen and must be in evaluation mode"
+                if frozen
+                else "modules that are trained must be in training mode"
+            )
+        model.requires_grad_(False)
+        f(model)
+        assert not any(m.training for m in model.modules()), (
+            "the whole model is frozen and must be in evaluation mode"
         )
 
     def again(f: Callable) -> None:
@@ -171,6 +181,19 @@ def _capture_tuples(f: Callable) -> None:
     )
     for mine, value in zip(got, right, strict=True):
         _capture_alike("0", mine, value)
+    model, x = nn.Sequential(_Pair(), _FirstRelu()), torch.randn(8)
+    got = f(model, ["0"], x)["0"]
+    assert torch.equal(got[0], x), "in a tuple, a tensor was overwritten by an in-place operation"
+
+
+class _Pair(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.clone(), 2 * x
+
+
+class _FirstRelu(nn.Module):
+    def forward(self, pair: tuple[Tensor, Tensor]) -> Tensor:
+        return pair[0].relu_()
 
 
 def _capture_modes(f: Callable) -> None:
@@ -200,27 +223,28 @@ def _capture_clean(f: Callable) -> None:
     assert _hooks(model) == 1, "remove your own hooks, but not those of others"
 
 
-def _capture_missing(f: Callable) -> None:
-    model, x = _capture_case()
-    model.train()
-    model[0][1].eval()
-    before = [m.training for m in model.modules()]
-    try:
-        f(model, ["0.0", "relu"], x)
-    except Exception:  # whatever the answer raises is an error, as asked
-        assert not _hooks(model), "after the error for a missing name, a hook is still registered"
-        after = [m.training for m in model.modules()]
-        assert after == before, "after the error for a missing name, a mode has changed"
-    else:
-        raise AssertionError("a name that does not exist must raise an error")
+def _capture_errors(f: Callable) -> None:
+    for name, of in (("relu", "a missing name"), ("0.1", "an input of the wrong shape")):
+        model, x = _capture_case()
+        model.train()
+        model[0][1].eval()
+        before = [m.training for m in model.modules()]
+        try:
+            f(model, ["0.0", name], x if name == "relu" else x.T)
+        except Exception:  # whatever the answer raises is an error, as asked
+            assert not _hooks(model), f"after the error for {of}, a hook is still registered"
+            after = [m.training for m in model.modules()]
+            assert after == before, f"after the error for {of}, a mode has changed"
+        else:
+            raise AssertionError(f"{of} must raise an error")
 
 
 def check_capture(answer: Callable[[nn.Module, Sequence[str], Tensor], Any]) -> Verdict:
     """Check `answer(model, names, x)`: the outputs of the modules named, by name.
 
     As they were when the module returned, in evaluation mode, without a graph; a module may return
-    a tuple. No hook stays on the model, and modes and statistics are what they were, also when a
-    name does not exist, which is an error.
+    a tuple. No hook stays on the model, and modes and statistics are what they were, also after an
+    error; a name that does not exist is one.
     """
     return verdict(
         answer,
@@ -230,7 +254,7 @@ def check_capture(answer: Callable[[nn.Module, Sequence[str], Tensor], Any]) -> 
             _capture_tuples,
             _capture_modes,
             _capture_clean,
-            _capture_missing,
+            _capture_errors,
         ],
     )
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from helpers.autograd import saved_tensors
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, close, random_state_kept, unchanged
+from helpers.exercises.tools import a_tensor, close, in_two_modes, random_state_kept, unchanged
 
 
 def _network() -> nn.Sequential:
@@ -151,7 +151,8 @@ def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
 
 
 def _stream_case(dtype=torch.float32):
-    return nn.Linear(3, 2, dtype=dtype), list(torch.randn(random.randint(4, 6), 4, 3, dtype=dtype))
+    net = in_two_modes(nn.Sequential(nn.Linear(3, 2, dtype=dtype), nn.Identity()))
+    return net, list(torch.randn(random.randint(4, 6), 4, 3, dtype=dtype))
 
 
 def _stream_walk(f, net, batches):
@@ -199,8 +200,10 @@ def _stream_caller(f):
         assert trained, "between two outputs, the parameters are frozen in the caller's code"
     with torch.no_grad():
         _, flags = _stream_walk(f, net, batches)
+        flags.append(torch.is_grad_enabled())
     assert not any(flags), (
-        "the caller had switched gradients off, and they are on between two outputs"
+        "the caller had switched gradients off, and they are on between two outputs or after the "
+        "loop"
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, random_state_kept, unchanged
+from helpers.exercises.tools import a_tensor, in_two_modes, random_state_kept, unchanged
 
 
 def _scaled_step_flat_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -24,7 +24,8 @@ def _scaled_step_flat(model: nn.Module) -> Tensor:
 
 
 def _scaled_step_draw() -> tuple[nn.Module, Tensor, Tensor]:
-    return nn.Linear(3, 2), torch.randn(8, 3), torch.randn(8, 2) * 5
+    model = in_two_modes(nn.Sequential(nn.Linear(3, 2), nn.Identity()))
+    return model, torch.randn(8, 3), torch.randn(8, 2) * 5
 
 
 def _scaled_step_tools(model: nn.Module) -> tuple[Optimizer, torch.amp.GradScaler]:

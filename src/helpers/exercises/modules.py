@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import instance, ints, leaves, unchanged
+from helpers.exercises.tools import in_two_modes, instance, ints, leaves, unchanged
 
 
 def check_count(answer: Callable[[nn.Module], tuple[int, int]]) -> Verdict:
@@ -40,7 +40,7 @@ def check_count(answer: Callable[[nn.Module], tuple[int, int]]) -> Verdict:
         assert ask(f, model)[1] == a, "a non-persistent buffer is a buffer, too"
 
     def frozen(f):
-        model = nn.Sequential(nn.Linear(width(), 3), nn.Linear(3, 2))
+        model = in_two_modes(nn.Sequential(nn.Linear(width(), 3), nn.Linear(3, 2)))
         model[0].requires_grad_(False)
         assert ask(f, model)[0] == 8, "a frozen parameter is counted as trainable"
 

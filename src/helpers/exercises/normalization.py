@@ -10,7 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import close, leaves, random_state_kept, tensors, unchanged
+from helpers.exercises.tools import (
+    close,
+    in_two_modes,
+    leaves,
+    random_state_kept,
+    tensors,
+    unchanged,
+)
 
 
 def _recompute_flat(x: Tensor) -> Tensor:
@@ -204,7 +211,7 @@ def _init_others(f: Callable) -> None:
 
 
 def _init_same_objects(f: Callable) -> None:
-    net = _init_model()
+    net = in_two_modes(_init_model())
     before = dict(net.named_parameters())
     with unchanged("values requires_grad objects settings", net=net):
         f(net)

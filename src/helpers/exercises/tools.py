@@ -110,9 +110,9 @@ def in_dtypes(
 ) -> None:
     """Raise if `f` differs from `right` in values or dtype for float64 and bfloat16 inputs.
 
-    Floating-point tensors in `inputs` are cast and changed to values that float32 cannot represent.
-    Both functions return one or several tensors; `right` runs in float64. `near` is the minimum
-    tolerance; with `wider` a result may have a wider dtype than the inputs.
+    Floating-point tensors in `inputs` are cast, changed to values that float32 cannot represent,
+    and made non-contiguous. Both functions return one or several tensors; `right` runs in float64.
+    `near` is the minimum tolerance; with `wider` a result may have a wider dtype than the inputs.
     """
     # By chance 1 of 200 numbers survives rounding to float32 within 1e-10, so test two offsets.
     for dtype, own, step in (
@@ -123,7 +123,7 @@ def in_dtypes(
         name, near = f"with {str(dtype)[6:]} inputs", max(near, own)
         floats = [isinstance(x, Tensor) and x.is_floating_point() for x in inputs]
         given = [
-            (x.detach().double() * (1 + step)).to(dtype) if cast else x
+            _transposed((x.detach().double() * (1 + step)).to(dtype)) if cast else x
             for x, cast in zip(inputs, floats, strict=True)
         ]
         exact = [x.double() if cast else x for x, cast in zip(given, floats, strict=True)]
@@ -138,6 +138,17 @@ def in_dtypes(
             a_tensor(mine, theirs.shape, None if more else dtype, name)
             far = ~torch.isclose(mine.double(), theirs, rtol=near, atol=near, equal_nan=True)
             assert not far.any(), f"{name} the result is wrong, or digits are lost"
+
+
+def _transposed(t: Tensor) -> Tensor:
+    """Return a copy of a tensor, not contiguous if it has several dimensions."""
+    return t.transpose(0, -1).contiguous().transpose(0, -1) if t.dim() > 1 else t
+
+
+def in_two_modes(model: nn.Module) -> Any:
+    """Put the last module into evaluation mode and return `model`, so that `train()` is noticed."""
+    list(model.modules())[-1].eval()
+    return model
 
 
 def learns(loss: Any, inputs: Tensor | Sequence[Tensor], wrong: str) -> list[Tensor]:
@@ -156,26 +167,31 @@ def learns(loss: Any, inputs: Tensor | Sequence[Tensor], wrong: str) -> list[Ten
 def global_state_kept() -> Iterator[None]:
     """Run the block with gradients enabled and its own seed; raise if it changes global state.
 
-    The state is grad mode, seed and default dtype. It is restored, as is the state of PyTorch's
-    CPU generator, from which one number is drawn. If this check and a test of the block both fail,
-    the changed state is reported, because it may cause the other failure.
+    The state is grad mode, seed, default dtype, anomaly mode and the deterministic mode. It is
+    restored, as is the state of PyTorch's CPU generator, from which one number is drawn. If this
+    check and a test of the block both fail, the changed state is reported, because it may cause
+    the other failure.
     """
     seed, dtype = between(2**40, 2**60), torch.get_default_dtype()
+    anomaly, strict = torch.is_anomaly_enabled(), torch.are_deterministic_algorithms_enabled()
+    kept = seed, dtype, anomaly, strict
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed the GPUs
         try:
             yield
         except Exception as wrong:
             if not re.search("gradients|random|state of", str(wrong)):
-                _global_state_is(seed, dtype)
+                _global_state_is(*kept)
             raise
         else:
-            _global_state_is(seed, dtype)
+            _global_state_is(*kept)
         finally:
             torch.set_default_dtype(dtype)
+            torch.autograd.set_detect_anomaly(anomaly)
+            torch.use_deterministic_algorithms(strict)
 
 
-def _global_state_is(seed: int, dtype: torch.dtype) -> None:
+def _global_state_is(seed: int, dtype: torch.dtype, anomaly: bool, strict: bool) -> None:
     assert torch.is_grad_enabled(), (
         "gradients stay switched off for all that follows: use torch.no_grad() as a decorator or "
         "in a with statement"
@@ -186,6 +202,13 @@ def _global_state_is(seed: int, dtype: torch.dtype) -> None:
     )
     assert torch.get_default_dtype() == dtype, (
         "the default dtype of torch was changed: pass dtype to the functions that create tensors"
+    )
+    assert torch.is_anomaly_enabled() == anomaly, (
+        "anomaly mode was changed for all that follows: use torch.autograd.detect_anomaly() in a "
+        "with statement"
+    )
+    assert torch.are_deterministic_algorithms_enabled() == strict, (
+        "torch.use_deterministic_algorithms was changed for all that follows"
     )
 
 

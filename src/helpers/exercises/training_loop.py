@@ -14,7 +14,14 @@ from torch import Tensor, nn
 from helpers.autograd import saved_tensors
 from helpers.evaluation import evaluating
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import instance, kind, leaves, random_state_kept, unchanged
+from helpers.exercises.tools import (
+    in_two_modes,
+    instance,
+    kind,
+    leaves,
+    random_state_kept,
+    unchanged,
+)
 from helpers.training_loop import Batches, untrained
 
 
@@ -178,7 +185,7 @@ class _Net(nn.Module):
 
 
 def _decay_groups_groups(f, model: nn.Module, weight_decay: float) -> dict[int, float]:
-    given = leaves(f, "the model")(model, weight_decay)
+    given = leaves(f, "the model")(in_two_modes(model), weight_decay)
     instance("a list", given, list, tuple)
     given = [{**g, "params": list(g["params"])} for g in given]
     ids = [id(p) for g in given for p in g["params"]]

@@ -539,7 +539,7 @@ class Code:
 
     @cached_property
     def _generators(self) -> set[ast.AST]:
-        """Functions with `yield`."""
+        """Return the functions that contain `yield`."""
         return {one.scope for one in self.of(ast.Yield, ast.YieldFrom)}
 
     def _before(self, scope: ast.AST, name: str, node: ast.AST) -> Assigned | None:

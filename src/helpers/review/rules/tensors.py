@@ -214,7 +214,7 @@ def _in_loss(code, node):
 
 @rule("modules-plain-error", "wrong")
 def plain_tensor(code):
-    """`self.scale = torch.ones(2)` in a module: it stays on the CPU and is not saved."""
+    """`self.scale = torch.randn(2)` in a module: it stays on the CPU and is not saved."""
     from helpers.review.rules.modules import module_classes
 
     for node in module_classes(code):
