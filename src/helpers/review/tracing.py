@@ -203,6 +203,20 @@ def loss_calls(code: Code, function: str, module: str) -> Iterator[tuple[ast.Cal
             yield call, given
 
 
+_LOSS_NAME = re.compile(r"(?i)(loss|loss_?fn|loss_?func(tion)?|criterion|objective)$")
+
+
+def is_named_loss(code: Code, call: ast.Call) -> bool:
+    """Return True for `loss = loss_fn(…)` of an unknown `loss_fn`, if `loss.backward()` follows."""
+    name = text(call.func)
+    if not name or not _LOSS_NAME.search(name) or code.called(call) or code.value(call.func):
+        return False
+    if code.targets(call) or kind(code, call.func) is not None:
+        return False
+    target = call.parent.targets[0] if isinstance(call.parent, ast.Assign) else None
+    return text(target) in call.scope.backward if target is not None else False
+
+
 def is_loss_call(code: Code, call: ast.Call) -> bool:
     """Return True if a call computes a loss of PyTorch."""
     name = code.called(call)
