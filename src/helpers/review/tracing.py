@@ -213,8 +213,9 @@ def is_named_loss(code: Code, call: ast.Call) -> bool:
         return False
     if code.targets(call) or kind(code, call.func) is not None:
         return False
-    target = call.parent.targets[0] if isinstance(call.parent, ast.Assign) else None
-    return text(target) in call.scope.backward if target is not None else False
+    target = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
+    forced = target and f"{target}.requires_grad" in code.source  # another rule reports it
+    return target in call.scope.backward and not forced
 
 
 def is_loss_call(code: Code, call: ast.Call) -> bool:
