@@ -40,7 +40,7 @@ from helpers.review.tracing import layers
 
 _DEEPEST = 40
 _NESTED = 6  # modules in modules
-_MOST = 3  # instances of a class, and inputs of an instance
+_MOST = 3  # instances of a class
 _SAME = re.compile(
     r"(relu6?|leaky_relu|elu|gelu|selu|silu|mish|prelu|sigmoid|tanh|softmax|log_softmax|softplus|"
     r"hardswish|hardtanh|dropout[123]?d?|feature_dropout|alpha_dropout|normalize|contiguous|clone|"
@@ -76,40 +76,31 @@ def output_shape(code: Code, node: ast.AST) -> Shape | None:
 def _search(code: Code, found: dict[str, list[ast.AST]]) -> None:
     modules = [name for name in code.classes if is_module_class(code, name)]
     for name in modules:
-        if (forward := code.functions.get((name, "forward"))) is None:
-            continue
-        calls = [one for one in code.calls if getattr(one.func, "id", "") == name][:_MOST]
-        inputs = _inputs(code, forward, modules)
-        for call in calls or [None]:
-            for given in inputs or [{}]:
-                Pass(code, found, Frame(name, call), given).run(forward)
+        if (forward := code.functions.get((name, "forward"))) is not None:
+            calls = [one for one in code.calls if getattr(one.func, "id", "") == name][:_MOST]
+            for call in calls or [None]:
+                Pass(code, found, Frame(name, call), {}).run(forward)
     outside = Pass(code, found, None, {})
     for call in code.calls:
-        if code.called(call) == "nn.Sequential":
+        name = code.called(call)
+        if name == "nn.Sequential":
             outside.layer(call, None, None, call)
-        elif call.owner is None or call.owner.name not in modules:
-            outside.shape(call)
+        elif name.endswith("summary"):
+            _summary(code, found, call, name)
+        elif not name and (call.owner is None or call.owner.name not in modules):
+            if not any(above(call, ast.Try)):  # which may show the error
+                outside.shape(call)
 
 
-def _inputs(code: Code, forward: ast.AST, modules: list[str]) -> list[dict[str, Shape]]:
-    """Return the shapes of the arguments with which the file calls a model."""
-    names = [one.arg for one in forward.args.args][1:]
-    outside, inputs = Pass(code, None, None, {}), []
-    for call in code.callers.get(forward, ()):
-        if call.owner is not None and call.owner.name in modules or is_open(call):
-            continue
-        shapes = zip(names, (outside.shape(one) for one in call.args), strict=False)
-        given = {name: one for name, one in shapes if one is not None}
-        if given and given not in inputs:
-            inputs.append(given)
-    for call in code.calls:
-        if method(call) == "summary" and len(call.args) > 1 and names:
-            built = constructed(code, call.args[0], None)
-            sizes = [number(code, one, None) for one in getattr(call.args[1], "elts", ())]
-            if getattr(getattr(built, "func", None), "id", "") == forward.owner.name and all(sizes):
-                batch = () if "torchinfo" in code.called(call) else (ANY,)
-                inputs.append({names[0]: Shape((*batch, *sizes), True, len(sizes) == 3)})
-    return inputs[:_MOST]
+def _summary(code: Code, found: dict[str, list[ast.AST]], call: ast.Call, name: str) -> None:
+    """Follow the input of `summary(model, (1, 28, 28))` of torchsummary or torchinfo."""
+    built = constructed(code, argument(call, "model", 0), None)
+    size = argument(call, "input_size", 1)
+    sizes = [number(code, one, None) for one in getattr(size, "elts", ())]
+    if built is not None and sizes and all(sizes):
+        sizes = sizes if name.startswith("torchinfo") else [ANY, *sizes]
+        given = Shape(tuple(sizes), True, len(sizes) == 4)
+        Pass(code, found, None, {}).layer(built, None, given, built)
 
 
 class Pass:
