@@ -155,7 +155,6 @@ def _finished_loop(code, node, value):
     """Return the loop over the batches of a loader that has ended before both nodes."""
     for loop in reversed(code.loops):
         ended = loop.end_lineno < value.lineno and loop.scope is node.scope
-        beside = next(above(loop, *LOOPS), None) is next(above(node, *LOOPS), None)
-        if ended and beside and isinstance(loop, ast.For):
+        if ended and isinstance(loop, ast.For):
             return loop if is_loader(code, iterated(loop.iter)) else None
     return None
