@@ -88,7 +88,8 @@ def _search(code: Code, found: dict[str, list[ast.AST]]) -> None:
         elif name.endswith("summary"):
             _summary(code, found, call, name)
         elif not name and (call.owner is None or call.owner.name not in modules):
-            if not any(above(call, ast.Try)):  # which may show the error
+            built = constructed(code, call.func, None)
+            if built is not None and not any(above(call, ast.Try)):  # `try` may show the error
                 outside.shape(call)
 
 
