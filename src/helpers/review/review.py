@@ -76,8 +76,7 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
     )
 
 
-# Rules about names, which a copy changes, and about layers, which it does not change
-_OF_NAMES = re.compile(r"names-|rate-same-optimizer|modules-sizes|modules-no-flatten|views-samples")
+_OF_NAMES = re.compile(r"names-|rate-same-optimizer")  # about names, which a copy changes
 
 
 def _place(node: ast.AST) -> tuple[int, int]:
