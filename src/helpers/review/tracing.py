@@ -203,6 +203,21 @@ def loss_calls(code: Code, function: str, module: str) -> Iterator[tuple[ast.Cal
             yield call, given
 
 
+_LOSS_NAME = re.compile(r"(?i)(loss|loss_?fn|loss_?func(tion)?|criterion|objective)$")
+
+
+def is_named_loss(code: Code, call: ast.Call) -> bool:
+    """Return True for `loss = loss_fn(…)` of an unknown `loss_fn`, if `loss.backward()` follows."""
+    name = text(call.func) if isinstance(call.parent, ast.Assign) else None
+    if not name or not _LOSS_NAME.search(name) or code.called(call) or code.value(call.func):
+        return False
+    if code.targets(call) or kind(code, call.func) is not None:
+        return False
+    target = text(call.parent.targets[0])
+    forced = target and f"{target}.requires_grad" in code.source  # another rule reports it
+    return target in call.scope.backward and not forced
+
+
 def is_loss_call(code: Code, call: ast.Call) -> bool:
     """Return True if a call computes a loss of PyTorch."""
     name = code.called(call)

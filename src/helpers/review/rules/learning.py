@@ -12,6 +12,7 @@ from helpers.review.syntax import (
     above,
     const,
     inside,
+    last,
     method,
     names_in,
     place,
@@ -274,14 +275,26 @@ def _always_evaluates(code, loop, name):
     return method(call) == "deepcopy" and "eval" in modes and "train" not in modes
 
 
+def _with_gradient(node):
+    """Yield the nodes of an expression, except in `argmax` and in an index."""
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        yield one
+        if method(one) != "argmax":
+            index = one.slice if isinstance(one, ast.Subscript) else None
+            stack += [child for child in ast.iter_child_nodes(one) if child is not index]
+
+
 def _network_calls(code, node, depth):
     """Yield calls of a network with the next state, also through names."""
-    for one in ast.walk(node):
+    for one in _with_gradient(node):
         if isinstance(one, ast.Call) and re.search(
-            r"(?i)next|new_state|s_?prime|state_?_$|\b(ns|s2|obs2)\b",
+            r"(?i)next|new_state|s_?prime|(state|obs|observation)s?_+$|\b(ns|s2|obs2)\b",
             " ".join(ast.unparse(a) for a in one.args),
         ):
-            if is_model(code, one.func):
+            func = one.func
+            if is_model(code, func.value if last(func) == "forward" else func):
                 yield one
         elif isinstance(one, ast.Name) and depth < 3 and isinstance(one.ctx, ast.Load):
             value = code.value(one)

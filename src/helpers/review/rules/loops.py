@@ -4,6 +4,7 @@ import ast
 import re
 from collections import defaultdict
 
+from helpers.review.code import Part
 from helpers.review.flow import events
 from helpers.review.kinds import is_model, kind, no_graph
 from helpers.review.registry import rule
@@ -189,12 +190,18 @@ def _made_of(code, node, name):
     names = {name}
     for _ in range(3):
         for other, values in node.scope.assigned.items():
-            after = [
-                one for one in values if one.end > place(node) and isinstance(one.value, ast.AST)
-            ]
-            if any(names & names_in(one.value) and _keeps_all(one.value) for one in after):
+            given = [_whole(one.value) for one in values if one.end > place(node)]
+            after = [one for one in given if one is not None]
+            if any(names & names_in(one) and _keeps_all(one) for one in after):
                 names.add(other)
     return names
+
+
+def _whole(value):
+    """Return the expression that a name is assigned, also one of the results of a call."""
+    if isinstance(value, Part):
+        return value.value if value.index is not None else None
+    return value
 
 
 def _keeps_all(node):
@@ -236,7 +243,8 @@ def _scaled_before_slices(code):
             target = one.parent.targets[0] if isinstance(one.parent, ast.Assign) else None
             if isinstance(one.slice, ast.Slice) and one.slice.step is None:
                 bounds[_half(text(target) or "")] = one.slice
-        if _parts_by_share(code, parts, name):
+        later = name and _split_later(code, call.parent, _made_of(code, call.parent, name))
+        if later or _parts_by_share(code, parts, name):
             yield call
             continue
         if {"train", "test"} <= {*bounds}:

@@ -20,7 +20,14 @@ from helpers.review.syntax import (
     receiver,
     text,
 )
-from helpers.review.tracing import construction, ends_in, is_activation, is_loss_call, loss_calls
+from helpers.review.tracing import (
+    construction,
+    ends_in,
+    is_activation,
+    is_loss_call,
+    is_named_loss,
+    loss_calls,
+)
 
 _BCE = "binary_cross_entropy"
 
@@ -129,16 +136,20 @@ def unknown_reduction(code):
 def loss_of_argmax(code):
     """A loss of `argmax`, which has no gradient."""
     for call in code.calls:
-        if is_loss_call(code, call) and (given := argument(call, "input", 0)) is not None:
+        is_loss = is_loss_call(code, call) or is_named_loss(code, call)
+        if is_loss and (given := argument(call, "input", 0)) is not None:
             if _is_argmax(code, given):
                 yield call
+
+
+_RETYPES = {"float", "to", "type", "double", "squeeze", "unsqueeze", "view", "reshape"}
 
 
 def _is_argmax(code, node):
     for _ in range(6):
         if isinstance(node, ast.Name):
             node = code.value(node)
-        elif isinstance(node, ast.Call) and method(node) in ("float", "to", "squeeze"):
+        elif isinstance(node, ast.Call) and method(node) in _RETYPES:
             node = receiver(node)
         else:
             break

@@ -13,6 +13,7 @@ from helpers.review.tracing import (
     forward_values,
     is_activation,
     is_loss_call,
+    is_named_loss,
     loss_calls,
     output,
     replaced_head,
@@ -111,7 +112,8 @@ def squashed_logits(code):
 def thresholded(code):
     """A loss of `(out > 0.5).float()` or of `out.round()`, which have no gradient."""
     for call in code.calls:
-        if kind(code, call) != "loss" or method(call) in ("mean", "sum"):
+        is_loss = kind(code, call) == "loss" and method(call) not in ("mean", "sum")
+        if not is_loss and not is_named_loss(code, call):
             continue
         node = argument(call, "input", 0)
         for _ in range(4):

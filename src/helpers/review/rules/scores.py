@@ -134,10 +134,40 @@ def softmax_over_other_axis(code):
             call, dim = _softmax(code, weights)
             if call is None or not isinstance(dim, int) or isinstance(dim, bool):
                 continue
-            same_sign = (dim < 0) == (axis < 0)
-            if same_sign and dim != axis and call not in calls and _attends(code, weights, call):
+            other = dim != axis if (dim < 0) == (axis < 0) else _before_last(code, call, dim, axis)
+            if other and call not in calls and _attends(code, weights, call):
                 calls.add(call)
                 yield call
+
+
+def _before_last(code, call, dim, axis):
+    """Return True if `dim` certainly counts an axis before the last one, and `axis` is -1."""
+    first = call.args[0] if call.args and const(call.args[0]) is None else receiver(call)
+    return axis == -1 and 0 <= dim < _least_axes(code, first) - 1
+
+
+def _least_axes(code, node, depth=0):
+    """Return the number of axes that a product of queries and keys has at least."""
+    if depth > 8 or node is None:
+        return 0
+    if isinstance(node, ast.Name):
+        return _least_axes(code, code.value(node), depth + 1)
+    if isinstance(node, ast.BinOp):
+        return max(_least_axes(code, one, depth + 1) for one in (node.left, node.right))
+    if not isinstance(node, ast.Call):
+        return 0
+    own = receiver(node) if not code.called(node) else None
+    dims = [value for one in node.args if type(value := const(one)) is int]
+    if method(node) == "transpose" and own is not None and len(dims) == 2:
+        return max(max(dims) + 1, _least_axes(code, own, depth + 1))
+    if method(node) == "permute" and own is not None:
+        return len(node.args) if len(node.args) > 1 else 0
+    if method(node) in ("view", "reshape", "sum", "mean", "squeeze", "flatten"):
+        return 0
+    if method(node) == "bmm":
+        return 3
+    parts = node.args if own is None or text(own) == "self" else [own, *node.args[:1]]
+    return max((_least_axes(code, one, depth + 1) for one in parts), default=0)
 
 
 def _contracted(code, node):

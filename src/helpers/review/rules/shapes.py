@@ -3,10 +3,13 @@
 import ast
 import re
 
+from helpers.review.batches import classes
 from helpers.review.code import Part
-from helpers.review.kinds import kind, returns
+from helpers.review.following import mismatches, output_shape
+from helpers.review.kinds import iterated, kind, returns
 from helpers.review.registry import rule
 from helpers.review.syntax import above, argument, const, last, method, place, receiver, text
+from helpers.review.tracing import loss_calls
 
 
 @rule("views-view-error", "raises")
@@ -375,46 +378,32 @@ def _unfit(before, after):
     return bool(norm and layer and norm[1] != layer[1])
 
 
-_KEEPS_SIZE = re.compile(
-    r"nn\.(ReLU6?|LeakyReLU|ELU|GELU|SELU|SiLU|Mish|Tanh|Sigmoid|Hardswish|PReLU|Dropout[123]?d?|"
-    r"(Batch|Instance|Layer)Norm\d?d?|(Max|Avg)Pool[123]d|Upsample)$"
-)
-_SIZES = re.compile(r"nn\.(Linear|Conv[123]d|ConvTranspose[123]d)$")
-
-
-@rule("modules-sizes", "raises")
+@rule("modules-sizes", "raises", "Linear|Conv|LSTM|GRU|RNN")
 def sizes_unfit(code):
-    """`nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(32, 2))`: 16 is not 32."""
-    for call in code.calls:
-        before, size = "", None
-        for layer in call.args if code.called(call) == "nn.Sequential" else ():
-            name = code.called(layer)
-            if _SIZES.match(name):
-                given, out = (code.const(_size(layer, n)) for n in (0, 1))
-                if name == before and isinstance(size, int) and isinstance(given, int):
-                    if size != given:
-                        yield layer
-                before, size = name, out
-            elif not _KEEPS_SIZE.match(name):
-                before, size = "", None
+    """`nn.Linear(32, 2)` of a tensor with 16 features, or `nn.Conv2d(3, 8, 3)` of 1 channel."""
+    yield from mismatches(code)["sizes"]
 
 
-def _size(layer, n):
-    names = (("in_features", "in_channels"), ("out_features", "out_channels"))[n]
-    return argument(layer, names[0], n) or argument(layer, names[1], n)
-
-
-@rule("modules-no-flatten", "raises")
+@rule("modules-no-flatten", "raises", "Linear")
 def conv_to_linear(code):
-    """`nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Linear(8, 2))` without `nn.Flatten()`."""
-    for call in code.calls:
-        images = False
-        for layer in call.args if code.called(call) == "nn.Sequential" else ():
-            name = code.called(layer)
-            if re.match(r"nn\.Conv[23]d$", name):
-                images = True
-            elif name == "nn.Linear" and images:
-                yield layer
-                break
-            elif not _KEEPS_SIZE.match(name) and not name.startswith("nn.AdaptiveAvgPool"):
-                images = False
+    """`self.fc(self.conv(x))` without `flatten`: the linear layer gets images."""
+    yield from mismatches(code)["flatten"]
+
+
+@rule("views-samples", "raises", "view(|reshape(")
+def samples_changed(code):
+    """`x.view(-1, 320)` of 20 × 5 × 5 features: the number of samples changes."""
+    yield from mismatches(code)["joined"]
+
+
+@rule("losses-few-classes", "raises", "CrossEntropyLoss|cross_entropy")
+def fewer_outputs_than_classes(code):
+    """`cross_entropy` of 2 outputs for the labels of MNIST, which has 10 classes."""
+    for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
+        target = argument(call, "target", 1)
+        part = code.value(target) if isinstance(target, ast.Name) else None
+        if not isinstance(part, Part) or part.index is not None or part.element != 1:
+            continue
+        count, shape = classes(code, iterated(part.value)), output_shape(code, given)
+        if count and shape is not None and 1 < shape.size(-1) < count and len(shape.sizes) < 3:
+            yield call

@@ -2,7 +2,7 @@ import torch
 import torch.nn as nn
 
 nz, device = 100, "cuda"
-netG = nn.Sequential(nn.ConvTranspose2d(nz, 64, 4), nn.BatchNorm2d(64), nn.Tanh()).to(device)
+netG = nn.Sequential(nn.ConvTranspose2d(nz, 3, 4), nn.BatchNorm2d(3), nn.Tanh()).to(device)
 netD = nn.Sequential(nn.Conv2d(3, 64, 4), nn.LeakyReLU(0.2), nn.Conv2d(64, 1, 4), nn.Sigmoid())
 netD = netD.to(device)
 criterion = nn.BCELoss()

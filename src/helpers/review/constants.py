@@ -1,0 +1,196 @@
+"""Find the constructor of a layer, and the number that one of its arguments is.
+
+The arguments of a local module are those of the call that constructs it, so two instances of a
+class have their own sizes.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from dataclasses import dataclass
+
+from helpers.review.code import Code, Part, item, parameter
+from helpers.review.kinds import MOVES, WRAPPERS
+from helpers.review.syntax import FUNCTIONS, above, argument, const, is_open, method, receiver, text
+
+_DEEPEST = 12
+_INTEGER = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: operator.pow,
+}
+_ONCE = (ast.For, ast.While, ast.If, ast.Try)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """An instance of a local class: the call that constructs it, and the frame of that call."""
+
+    owner: str
+    call: ast.Call | None = None
+    outer: Frame | None = None
+
+    def site(self) -> ast.Call | None:
+        """Return the constructor in the outermost module, None for that module itself."""
+        frame = self
+        while frame.outer is not None and frame.outer.outer is not None:
+            frame = frame.outer
+        return frame.call if frame.outer is not None else None
+
+
+def number(code: Code, node: ast.AST | None, frame: Frame | None, depth: int = 0) -> int | None:
+    """Return the integer that an expression is in a frame, None if it is not certain."""
+    if node is None or depth > _DEEPEST:
+        return None
+    value = const(node)
+    if type(value) is int:
+        return value
+    if isinstance(node, ast.BinOp) and type(node.op) in _INTEGER:
+        sides = [number(code, one, frame, depth + 1) for one in (node.left, node.right)]
+        return _computed(node.op, *sides)
+    if isinstance(node, ast.Name):
+        return _of_name(code, node, frame, depth + 1)
+    if isinstance(node, ast.Call):
+        one = len(node.args) == 1 and getattr(node.func, "id", "") == "int"
+        return number(code, node.args[0], frame, depth + 1) if one else None
+    name = text(node)
+    if name is None:
+        return None
+    if name.startswith("self."):
+        value = attribute(code, name, frame)
+        return number(code, value, frame, depth + 1) if value is not None else None
+    value = code.const(node)
+    return value if type(value) is int else None
+
+
+def _computed(op: ast.operator, left: int | None, right: int | None) -> int | None:
+    if left is None or right is None or max(abs(left), abs(right)) > 1 << 31:
+        return None
+    if isinstance(op, ast.FloorDiv | ast.Pow) and not 0 < right < 64:
+        return None
+    return _INTEGER[type(op)](left, right)
+
+
+def _of_name(code: Code, node: ast.Name, frame: Frame | None, depth: int) -> int | None:
+    scope = node.scope
+    while scope is not None:
+        values = scope.assigned.get(node.id)
+        if values:
+            value = _only(code, scope, node.id)
+            return number(code, value, frame, depth) if value is not None else None
+        if parameter(scope, node.id):
+            return _of_parameter(code, scope, node.id, frame, depth)
+        scope = scope.scope
+    return None
+
+
+def _only(code: Code, scope: ast.AST, name: str) -> ast.AST | None:
+    """Return the value of a name that a scope assigns once, outside loops and branches."""
+    values = scope.assigned.get(name, ())
+    if len(values) != 1 or parameter(scope, name) or (scope, name) in _changed(code):
+        return None
+    value = values[0].value
+    if isinstance(value, Part):
+        value = code.element(value)
+    return value if not any(above(values[0].statement, *_ONCE)) else None
+
+
+def _changed(code: Code) -> set[tuple[ast.AST, str | None]]:
+    """Return the names that `+=` and similar statements change, with their scopes."""
+    if not hasattr(code, "changed_names"):
+        code.changed_names = {
+            ((one.owner if (text(one.target) or "").startswith("self.") else one.scope), name)
+            for one in code.of(ast.AugAssign)
+            if (name := text(one.target))
+        }
+    return code.changed_names
+
+
+def _of_parameter(code, function, name, frame, depth) -> int | None:
+    if frame is None or not _constructs(code, function, frame):
+        given = code.arguments(function, name)
+        return number(code, given[0], None, depth) if len(given) == 1 else None
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    call = frame.call
+    if call is not None:
+        given = argument(call, name, names.index(name) - 1 if name in names else None)
+        if given is not None and not isinstance(given, ast.Starred):
+            starred = any(isinstance(one, ast.Starred) for one in call.args)
+            return None if starred else number(code, given, frame.outer, depth)
+        if is_open(call):
+            return None
+    return number(code, _default(function, name), None, depth)
+
+
+def _constructs(code: Code, function: ast.AST, frame: Frame) -> bool:
+    """Return True if a function is the constructor that the frame's call runs."""
+    keys = [(one.name, "__init__") for one in code.bases(frame.owner)]
+    return next((code.functions[key] for key in keys if key in code.functions), None) is function
+
+
+def _default(function: ast.AST, name: str) -> ast.AST | None:
+    given = function.args
+    names = [*given.posonlyargs, *given.args]
+    pairs = [*zip(names[::-1], given.defaults[::-1], strict=False)]
+    pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
+    return next((value for one, value in pairs if one.arg == name), None)
+
+
+def attribute(code: Code, name: str, frame: Frame | None) -> ast.AST | None:
+    """Return the value of an attribute `self.x` that its class assigns once."""
+    for owner in code.bases(frame.owner) if frame is not None else ():
+        given = owner.attributes.get(name)
+        if given:
+            value = given[0].value
+            once = len(given) == 1 and (owner, name) not in _changed(code)
+            sure = once and not any(above(given[0].statement, *_ONCE))
+            return value if sure and isinstance(value, ast.AST) else None
+    return None
+
+
+def constructed(code: Code, node: ast.AST | None, frame: Frame | None, depth=0) -> ast.Call | None:
+    """Return the call that constructs the module that an expression refers to."""
+    if node is None or depth > _DEEPEST:
+        return None
+    if isinstance(node, ast.Call):
+        if code.called(node).startswith("nn.") or getattr(node.func, "id", "") in code.classes:
+            return node
+        if code.called(node) in WRAPPERS and node.args:
+            return constructed(code, node.args[0], frame, depth + 1)
+        if method(node) in MOVES | {"eval", "train"} and receiver(node) is not None:
+            return constructed(code, receiver(node), frame, depth + 1)
+        return None
+    name = text(node)
+    if name is None or name == "self":
+        return None
+    if isinstance(node, ast.Subscript):
+        whole = constructed(code, node.value, frame, depth + 1)
+        given = item(whole, number(code, node.slice, frame)) if whole is not None else None
+        return constructed(code, given, frame, depth + 1)
+    if name.startswith("self."):
+        return constructed(code, attribute(code, name, frame), frame, depth + 1)
+    return constructed(code, _module_of_name(code, node), frame, depth + 1)
+
+
+def _module_of_name(code: Code, node: ast.AST) -> ast.AST | None:
+    if not isinstance(node, ast.Name):
+        return None
+    scope = node.scope
+    while scope is not None and node.id not in scope.assigned:
+        if parameter(scope, node.id):
+            given = code.arguments(scope, node.id) if isinstance(scope, FUNCTIONS) else []
+            return given[0] if len(given) == 1 else None
+        scope = scope.scope
+    values = scope.assigned[node.id] if scope is not None else []
+    built = [one.value for one in values if not _moved(one.value, node.id)]
+    return built[0] if len(built) == 1 and isinstance(built[0], ast.AST) else None
+
+
+def _moved(value: ast.AST | Part, name: str) -> bool:
+    """Return True for `net.to(device)` and `DataParallel(net)`, assigned to `net` itself."""
+    if not isinstance(value, ast.Call):
+        return False
+    return name in (text(receiver(value)), text(value.args[0]) if value.args else None)
