@@ -310,7 +310,7 @@
 
   // ---- the results
 
-  const KIND = { chapter: 1, message: 0.75, symptom: 0.85, card: 0.8, reference: 0.28 };
+  const KIND = { chapter: 1, message: 0.75, symptom: 0.85, card: 0.8, reference: 0.22 };
   const EXERCISES = /^(\d+\. |(Exercises|Recap|练习|小结)$)/; // also recaps; they rank lower
   const first = pages.map((_, page) => sections.findIndex((section) => section[PAGE] === page));
   const names = pages.map(([, title]) => new Set(tokenize(title)));

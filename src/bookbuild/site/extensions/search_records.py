@@ -243,9 +243,9 @@ class _Entries(HTMLParser):
             name = about.get("class") or ""
             folded = tag == "details" and name not in ("", "older", "cases")
             listed_elsewhere = re.search("verdict|error-lines|review-rules", name)
-            label = tag == "summary" and self.open and self.open[-1][1] == "name"
+            label = tag == "summary" and self.open and self.open[-1][1] == "wording"
             left_out = folded or label or tag in self.silent or listed_elsewhere or name == "here"
-            uses = {"also": "name", "older": "name", "cases": "case"}  # "name": other wordings
+            uses = {"also": "wording", "older": "wording", "cases": "case"}
             self.open.append((tag, "left out" if left_out else uses.get(name, "")))
 
     def left_out(self) -> bool:
@@ -272,8 +272,8 @@ class _Entries(HTMLParser):
         long: they name the cause; the rest is advice.
         """
         uses = {use for _, use in self.open}
-        if "name" in uses:
-            self.here.names |= {" ".join(self.line.split()): None} if self.line.strip() else {}
+        if "wording" in uses:
+            self.here.queries += [" ".join(self.line.split())] if self.line.strip() else []
         elif not self.line.lstrip().startswith("→"):
             sentences = _SENTENCE.findall(self.line)
             long = bool(sentences) and len(sentences[0].encode()) >= _LONG
@@ -334,7 +334,7 @@ def read(app: Sphinx, document: nodes.document) -> None:
             part.text = part.text[:2]
     typed = json.loads(env.metadata[env.docname].get("queries", "{}"))
     for part in parts:
-        part.queries = typed.get(part.anchor, [])
+        part.queries += typed.get(part.anchor, [])
     env.book_sections = noted | {env.docname: [part.record() for part in parts]}
 
 
