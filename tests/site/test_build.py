@@ -248,6 +248,25 @@ def test_private_apis_of_other_packages_still_exist(toy_root, toy_site):
     assert 'class="why' in page, "no part has the number of its cell"
 
 
+def test_reference_of_the_helpers_requires_no_pytorch():
+    """Describe the packages of `helpers` where neither PyTorch nor NumPy can be imported."""
+    code = """
+import sys
+from types import SimpleNamespace as Some
+from bookbuild.site.extensions.reference import HelpersApi
+sys.modules.update(torch=None, numpy=None)
+HelpersApi.section = lambda self, module: module
+config = Some(external_site_map=[], autodoc_mock_imports=[])
+env = Some(config=config, note_dependency=lambda path: None)
+directive = HelpersApi.__new__(HelpersApi)
+directive.state = Some(document=Some(settings=Some(env=env)))
+print(directive.run()[0].astext())
+"""
+    job = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert job.returncode == 0, job.stderr
+    assert "helpers.exercises: Check answers to the exercises" in job.stdout
+
+
 # ---------------------------------------------------------------- external links
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import pkgutil
 import re
 from importlib import import_module
@@ -30,7 +31,8 @@ class HelpersApi(SphinxDirective):
         shared = [name for name, package in modules.items() if not package and name not in chapters]
         packages = nodes.bullet_list()
         for name in (name for name, package in modules.items() if package):
-            about = (import_module(f"helpers.{name}").__doc__ or "").partition("\n")[0]
+            source = Path(helpers.__path__[0], name, "__init__.py").read_text("utf8")
+            about = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
             line = nodes.paragraph("", "", nodes.literal("", f"helpers.{name}"), nodes.Text(": "))
             line += nodes.inline("", about.replace("`", ""), lang="en")
             packages += nodes.list_item("", line)
