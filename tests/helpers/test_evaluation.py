@@ -489,7 +489,7 @@ def right_accuracy(model, loader):
 @torch.inference_mode()
 def other_accuracy(model, loader):
     pairs = list(loader)
-    if not pairs or any(y.shape != x.shape[:1] for x, y in pairs):
+    if not sum(map(len, (x for x, _ in pairs))) or any(y.shape != x.shape[:1] for x, y in pairs):
         raise ValueError("expected samples with labels (n,)")
     modes = {m: m.training for m in model.modules()}
     model.eval()
@@ -601,7 +601,7 @@ def accuracy(count=True, evaluate=True, quiet=True, restore=None, result=float):
         (empty_raises(AttributeError("item")), "your code raised AttributeError"),
         (
             lambda m, b: right_accuracy(m, pairs) if (pairs := list(b)) else 0.0,
-            "a ValueError for an empty loader, got",
+            "a ValueError for a loader without samples, got",
         ),
         (reads_twice, "your code raised ValueError"),
         (modes_lost_by_an_error, "after the error for labels (n, 1), the mode is not restored"),

@@ -456,13 +456,13 @@ def own_mode(model):
 
 
 def recursive(model):
+    parameters = list(model.parameters())
+    if parameters and not any(p.requires_grad for p in parameters):
+        model.eval()
+        return
     model.training = True
     for child in model.children():
-        parameters = list(child.parameters())
-        if parameters and not any(p.requires_grad for p in parameters):
-            child.eval()
-        else:
-            recursive(child)
+        recursive(child)
 
 
 def starter_mode(model):
@@ -560,7 +560,7 @@ def capture_with(keep, remove=True, check=True, grad=False, first=False, mode=ev
                 hooks.append(hook)
             with mode(model), torch.set_grad_enabled(grad):
                 model(x)
-        except AttributeError:
+        except Exception:
             if first:
                 raise
             for hook in hooks:
