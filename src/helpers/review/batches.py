@@ -30,12 +30,17 @@ _KEPT = re.compile(
 )
 
 
-def image_batch(code: Code, loader: ast.AST) -> Shape | None:
-    """Return the shape of a batch of images from a dataset of torchvision."""
+def _dataset(code: Code, loader: ast.AST) -> ast.AST | None:
+    """Return the construction of the dataset of a DataLoader with the default `collate_fn`."""
     built = construction(code, loader)
     if code.called(built) != "data.DataLoader" or is_open(built) or argument(built, "collate_fn"):
         return None
-    dataset = construction(code, argument(built, "dataset", 0))
+    return construction(code, argument(built, "dataset", 0))
+
+
+def image_batch(code: Code, loader: ast.AST) -> Shape | None:
+    """Return the shape of a batch of images from a dataset of torchvision."""
+    dataset = _dataset(code, loader)
     name = code.called(dataset)
     sizes = _IMAGES.get(name.rpartition(".")[2]) if name.startswith("torchvision.") else None
     if sizes is None:
@@ -89,10 +94,7 @@ _CLASSES = {
 
 def classes(code: Code, loader: ast.AST) -> int | None:
     """Return the number of classes of a dataset of torchvision with only its own labels."""
-    built = construction(code, loader)
-    if code.called(built) != "data.DataLoader" or is_open(built) or argument(built, "collate_fn"):
-        return None
-    dataset = construction(code, argument(built, "dataset", 0))
+    dataset = _dataset(code, loader)
     name = code.called(dataset)
     if not name.startswith("torchvision.") or argument(dataset, "target_transform"):
         return None
