@@ -38,8 +38,11 @@ KINDS = {"errors": "message", "symptoms": "symptom", "cheat_sheet": "card"}
 UNASKED = re.compile(
     r"\s*(import |from \S+ import |(torch|np|random)\.(random\.)?(manual_)?seed\()"
 )
-# Lines that print, assert, plot or mark a cell as wrong or right: not indexed.
-SHOWN = re.compile(r"\s*(print\(|assert |plt\.|ax\w*\.|fig\w*\b|# [✗✓])")
+# Lines that print, assert, plot or mark a cell as wrong or right, or call a demonstration or
+# checker of the book without a comment: not indexed.
+SHOWN = re.compile(
+    r"\s*(print\(|assert |plt\.|ax\w*\.|fig\w*\b|# [✗✓])|[^#]*\b(demos|exercises)\.[^#]*$"
+)
 # Lines that queries may refer to: with a comment, a class, or an attribute of a module or object.
 QUERIED = re.compile(r".*#|\s*class |(?!\s*(for|return|raise|if|elif|while|yield)\b).*\.")
 WORD = re.compile(r"[A-Za-z_]\w{2,}|[一-鿿]")
