@@ -201,7 +201,8 @@ def shuffled_sampler(code):
         given = argument(call, "sampler") or argument(call, "batch_sampler")
         if code.called(call) == "data.DataLoader" and given is not None:
             if const(argument(call, "shuffle", 2)) is True and _is_object(code, given):
-                yield call
+                if not any("raises" in ast.unparse(one.items[0]) for one in above(call, ast.With)):
+                    yield call
 
 
 def _is_object(code, node):

@@ -5,7 +5,7 @@ import re
 
 from helpers.review.code import Part
 from helpers.review.history import history
-from helpers.review.kinds import batch_loop, is_model, is_module_class, iterated, kind
+from helpers.review.kinds import is_loader, is_model, is_module_class, iterated, kind
 from helpers.review.registry import rule
 from helpers.review.syntax import above, argument, method, receiver, text
 from helpers.review.tracing import construction
@@ -41,8 +41,8 @@ def _moved_to(code, call):
 
 
 def _moved_models(code):
-    """Return the names of models that the file moves to a GPU, and their local classes."""
-    names, classes = set(), set()
+    """Return the values of models that the file moves to a GPU, and their local classes."""
+    values, classes = set(), set()
     for call in code.calls:
         own = _moved_to(code, call)
         up = call.parent
@@ -51,10 +51,10 @@ def _moved_models(code):
             continue
         classes.add((kind(code, own) or "").removeprefix("module:"))
         if isinstance(up, ast.Assign):
-            names.add(text(up.targets[0]))
+            values.add(up.value)
         elif isinstance(up, ast.Expr):
-            names.add(text(own))
-    return names - {None}, classes
+            values.add(code.value(own) if text(own) else None)
+    return values - {None}, classes
 
 
 @rule("types-device-batch", "raises", ".cuda|.to(")
@@ -64,10 +64,11 @@ def batch_on_cpu(code):
         return
     models, _ = _moved_models(code)
     for loop in code.loops if models else ():
-        if not batch_loop(code, loop) or re.search(r"\.(to|cuda)\b", code.part(loop.iter)):
+        loads = isinstance(loop, ast.For) and is_loader(code, iterated(loop.iter))
+        if not loads or re.search(r"\.(to|cuda)\b", code.part(loop.iter)):
             continue
-        for call in code.walk(loop):
-            if isinstance(call, ast.Call) and text(call.func) in models and call.args:
+        for call in code.calls_under(loop):
+            if call.args and text(call.func) and code.value(call.func) in models:
                 if _of_loop(code, call.args[0], loop) and not _moves_itself(code, call, loop):
                     yield call
 

@@ -263,8 +263,8 @@ def second_model(code):
 
 
 def _other_model(code):
-    """Yield the optimizer that a loop steps, if the loop calls another model only."""
-    for scope, name, given, model in optimizers(code):
+    """Yield the only model that a loop calls, if its optimizer has the parameters of another."""
+    for scope, name, _, model in optimizers(code):
         if not model or "." in model or "[" in model or len(scope.assigned[name]) > 1:
             continue
         for loop in code.loops:
@@ -275,9 +275,9 @@ def _other_model(code):
                     for one in code.calls_under(loop)
                     if (kind(code, one.func) or "").startswith("module:")
                 }
-                others = {one for one in called if one in scope.assigned}
-                if len(called) == 1 and others and not _related(code, model, others.pop(), loop):
-                    yield given.statement
+                other = called.pop() if len(called) == 1 else None
+                if other in scope.assigned and not _related(code, model, other, loop):
+                    yield scope.assigned[other][-1].statement
                     break
 
 
