@@ -54,8 +54,22 @@ def forward_without_graph(code):
         value = code.value(given) if isinstance(given, ast.Name) else None
         values = given.scope.assigned.get(given.id, []) if isinstance(given, ast.Name) else []
         model = isinstance(value, ast.Call) and not code.called(value) and text(value.func)
-        if model and len(values) == 1 and no_graph(code, value) and loop in above(value, *LOOPS):
+        if (
+            model
+            and _is_plain_loss(code, loss)
+            and len(values) == 1
+            and no_graph(code, value)
+            and loop in above(value, *LOOPS)
+        ):
             yield call
+
+
+def _is_plain_loss(code, call):
+    """Return True for a loss without parameters of its own."""
+    name = text(call.func) or ""
+    named = re.search(r"(?i)loss|criterion|crit$", name) and f"{name}.parameters" not in code.source
+    known = (kind(code, call.func) or "").startswith("lossfn:") or code.called(call)[:2] == "F."
+    return bool(known or named and code.value(call.func) is None)
 
 
 @rule("sequences-state-axis", "raises", "zeros|randn")
@@ -161,7 +175,7 @@ def zipped_apart(code):
         if all(code.called(one) == "data.DataLoader" and _shuffles(one) for one in built):
             names = [text(argument(one, "dataset", 0)) or "" for one in built]
             pair = [re.search(p, n) for p, n in zip(_INPUT_AND_TARGET, names, strict=True)]
-            if all(pair):
+            if all(pair) and not re.search(_INPUT_AND_TARGET[0], names[1]):
                 yield over
 
 

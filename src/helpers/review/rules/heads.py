@@ -63,10 +63,9 @@ def head_frozen(code):
         around = "\n".join(
             later if loop.scope is code.tree else later[: _end(loop) - loop.end_lineno]
         )
-        if not re.search(
-            r"requires_grad|unfreeze|= *nn\.(Linear|Sequential)|\.(fc|head|heads|classifier)\b",
-            around,
-        ):
+        changed = r"requires_grad|unfreeze|= *nn\.(Linear|Sequential)|\.(fc|heads?|classifier)\b"
+        trained = rf"\b{re.escape(model)}\.parameters\("
+        if re.search(trained, around) and not re.search(changed, around):
             yield loop
 
 

@@ -234,6 +234,12 @@ def _read_image(code, node, depth):
     return False
 
 
+_ADVERSARIES = (
+    re.compile(r"(net_?)?d(is(c(riminator)?)?)?\d?"),
+    re.compile(r"(net_?)?g(en(erator)?)?\d?"),
+)
+
+
 @rule("gan-one-optimizer", "wrong", "detach")
 def one_optimizer_for_both(code):
     """One optimizer for generator and discriminator: each step changes both against each other."""
@@ -242,11 +248,8 @@ def one_optimizer_for_both(code):
             continue
         given = ast.unparse(argument(call, "params", 0)) if call.args or call.keywords else ""
         models = re.findall(r"([\w.]+)\.parameters\(\)", given)
-        named = [one.rpartition(".")[2].lower() for one in models]
-        pair = [
-            bool(re.match(p, n))
-            for p, n in zip((r"g|net_?g", r"d|net_?d"), sorted(named, reverse=True), strict=False)
-        ]
+        named = sorted(one.rpartition(".")[2].lower() for one in models)
+        pair = [bool(p.fullmatch(n)) for p, n in zip(_ADVERSARIES, named, strict=False)]
         name = text(call.parent.targets[0])
         if len(models) != 2 or pair != [True, True] or not name:
             continue
