@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from helpers.review.code import Code, Part, parameter
+from helpers.review.history import fitted_loader
 from helpers.review.kinds import kind
 from helpers.review.syntax import argument, const, inside, is_open, method, receiver, text
 from helpers.review.tracing import construction, layers
@@ -83,6 +84,9 @@ def _of_part(code: Code, part: Part, depth: int) -> int | None:
         given = code.value(value)
         if isinstance(given, Part) and given.index is None:
             return _batch(code, given.value, index, depth)
+        if given is None and getattr(value.scope, "name", "") == "training_step":
+            loader = fitted_loader(code, value)
+            return None if loader is None else _batch(code, loader, index, depth)
     name = code.called(value)
     if index is None or not isinstance(value, ast.Call):
         return None

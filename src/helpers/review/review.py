@@ -62,13 +62,16 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
     if not code.uses_torch:
         return []
     rules = {name: one for name, one in RULES.items() if chosen is None or name in chosen}
+    copy = _inlined(code)
     findings = {
         Finding(*place, name)
         for name, rule in rules.items()
+        if copy is None or not _FOLLOWING.match(name)
         for place in map(_place, _named(rule, code))
     }
-    named = {(one.line, one.rule) for one in findings}
-    findings |= {one for one in _in_inlined(code, rules) if (one.line, one.rule) not in named}
+    if copy is not None:
+        named = {(one.line, one.rule) for one in findings}
+        findings |= {one for one in _in_copy(*copy, rules) if (one.line, one.rule) not in named}
     return sorted(
         one
         for one in findings
@@ -76,29 +79,34 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
     )
 
 
-_OF_NAMES = re.compile(r"names-|rate-same-optimizer")  # about names, which a copy changes
+_OF_NAMES = re.compile(r"names-|rate-same-optimizer|lightning-")  # a copy changes the names
+_FOLLOWING = re.compile(r"modules-sizes|modules-no-flatten|views-samples")  # slow: one pass only
 
 
 def _place(node: ast.AST) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 
-def _in_inlined(code: Code, rules: dict[str, Rule]) -> set[Finding]:
-    """Return the findings of the rules in the source with its functions inlined."""
+def _inlined(code: Code) -> tuple[Code, dict[ast.AST, tuple[int, int]]] | None:
+    """Return the source with its functions inlined, and the places of its nodes in the file."""
     with suppress(RecursionError, SyntaxError, ValueError):  # the copy has no valid source
         copied = inlined(code)
         if copied is not None:
             text, body = copied
             copy = Code(text)
-            at = places(copy.tree, body)
-            return {
-                Finding(*at[node], name)
-                for name, rule in rules.items()
-                if not _OF_NAMES.match(name)
-                for node in _named(rule, copy)
-                if node in at
-            }
-    return set()
+            return copy, places(copy.tree, body)
+    return None
+
+
+def _in_copy(copy: Code, at: dict[ast.AST, tuple[int, int]], rules: dict[str, Rule]) -> set:
+    """Return the findings of the rules in a source with its functions inlined."""
+    return {
+        Finding(*at[node], name)
+        for name, rule in rules.items()
+        if not _OF_NAMES.match(name)
+        for node in _named(rule, copy)
+        if node in at
+    }
 
 
 def _named(rule: Rule, code: Code) -> Iterator[ast.AST]:

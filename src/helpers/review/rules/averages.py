@@ -205,16 +205,12 @@ def _accumulates(code, metric):
 def accuracy_over_batches(code):
     """`correct / len(loader)`: a number of samples divided by a number of batches."""
     for node in code.nodes:
-        if (
-            not isinstance(node, ast.BinOp)
-            or not isinstance(node.op, ast.Div)
-            or not isinstance(node.left, ast.Name)
-        ):
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
             continue
         by = ast.unparse(node.right)
-        if not re.fullmatch(r"len\([\w.]*(loader|_dl)\)", by):
+        name = text(_counter(node.left))
+        if name is None or not re.fullmatch(r"len\([\w.]*(loader|_dl)\)", by):
             continue
-        name = node.left.id
         adds = [
             n
             for n in code.nodes
@@ -228,6 +224,18 @@ def accuracy_over_batches(code):
         ):
             if not single_samples(code):
                 yield node
+
+
+def _counter(node):
+    """Return `n` of `n`, `n.item()`, `float(n)` and `100 * n`."""
+    for _ in range(3):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            node = node.right if const(node.left) is not None else node.left
+        elif method(node) == "item" and receiver(node) is not None:
+            node = receiver(node)
+        elif method(node) in ("float", "int") and len(node.args) == 1:
+            node = node.args[0]
+    return node if isinstance(node, ast.Name) else None
 
 
 @rule("evaluation-last-batch", "wrong")

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from helpers.review.kinds import is_loader, is_model, iterated, kind, no_graph
+from helpers.review.kinds import batch_loop, is_loader, is_model, iterated, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     FUNCTIONS,
@@ -51,7 +51,9 @@ def set_epoch(code):
             continue
         statement = next(above(call, ast.Assign, stop=FUNCTIONS), None)
         written = code.part(statement) if statement is not None else ast.unparse(call)
-        if re.search(r"(?i)val|test|eval|dev|shuffle=", written):
+        shuffle = argument(call, "shuffle")
+        unknown = shuffle is not None and code.const(shuffle) is None
+        if unknown or re.search(r"(?i)val|test|eval|dev", written):
             continue
         if any(_epochs(code, loop) for loop in code.loops):
             yield call
@@ -68,7 +70,10 @@ def _distributed(code, call):
 
 def _epochs(code, loop):
     inner = [n for n in code.walk(loop, 3) if isinstance(n, LOOPS) and n is not loop]
-    return bool(inner) and bool(code.methods(loop, "backward", follow=3))
+    counter = text(loop.target) if isinstance(loop, ast.For) else None
+    named = bool(re.fullmatch(r"epoch\w*", counter or ""))
+    loaded = named and any(n in loop.body and batch_loop(code, n) for n in inner)
+    return bool(inner) and (loaded or bool(code.methods(loop, "backward", follow=3)))
 
 
 @rule("distributed-shard", "wrong")
@@ -187,6 +192,23 @@ def train_not_shuffled(code):
             and tests
         ) and (argument(call, "shuffle", 2) is None or shuffle is False):
             yield call
+
+
+@rule("loading-sampler-shuffle", "raises", "sampler=")
+def shuffled_sampler(code):
+    """`DataLoader(set, shuffle=True, sampler=sampler)`, which raises an error."""
+    for call in code.calls:
+        given = argument(call, "sampler") or argument(call, "batch_sampler")
+        if code.called(call) == "data.DataLoader" and given is not None:
+            if const(argument(call, "shuffle", 2)) is True and _is_object(code, given):
+                if not any("raises" in ast.unparse(one.items[0]) for one in above(call, ast.With)):
+                    yield call
+
+
+def _is_object(code, node):
+    """Return True for a sampler that the file creates, not None in some cases."""
+    value = code.resolved(node)
+    return isinstance(value, ast.Call) and "ampler" in method(value)
 
 
 @rule("loading-split-shared", "wrong")

@@ -292,18 +292,18 @@ def _switched_off(code, dataset, attribute):
 
 def _sampled_split(code):
     """Loaders of one dataset with a random transform, one with the sampler of a held-out part."""
-    loaders = [one for one in code.calls if code.called(one) == "data.DataLoader" and one.args]
-    for call in loaders:
-        name = text(argument(call, "sampler", 3)) or ""
-        dataset = construction(code, call.args[0])
-        if dataset is None or not re.search(r"(?i)val|test|dev", name):
+    loaders = [
+        (one, text(argument(one, "dataset", 0)), ast.unparse(sampler))
+        for one in code.calls
+        if code.called(one) == "data.DataLoader"
+        if (sampler := argument(one, "sampler", 3)) is not None
+    ]
+    for call, given, name in loaders:
+        if not given or not re.search(r"(?i)val|test|dev", name):
             continue
-        others = [
-            text(argument(one, "sampler", 3)) or ""
-            for one in loaders
-            if one is not call and text(one.args[0]) == text(call.args[0])
-        ]
-        if any("train" in one.lower() for one in others):
+        others = [other for one, same, other in loaders if one is not call and same == given]
+        dataset = construction(code, argument(call, "dataset", 0))
+        if dataset is not None and any("train" in one.lower() for one in others):
             if random_parts(code, argument(dataset, "transform")):
                 yield call
 
@@ -478,3 +478,28 @@ def _numbers(code, node):
     node = code.resolved(node)
     values = [const(one) for one in getattr(node, "elts", ())]
     return values if values and all(isinstance(v, int | float) for v in values) else None
+
+
+_TRANSFORM = r"(?i)^(tf|tfms?|transforms?|aug\w*)_{0}$|^{0}(ing)?_?(tf|tfms?|transforms?|aug\w*)$"
+_OF_TRAINING = re.compile(_TRANSFORM.format("train"))
+_OF_TEST = re.compile(_TRANSFORM.format("(val(id)?|test|eval)"))
+
+
+@rule("images-train-plain", "wrong", "train")
+def train_without_augmentation(code):
+    """`train_set = Images(root, val_transform)`, and `train_transform` is never used."""
+    for scope in code.scopes:
+        unused = [
+            name
+            for name, values in scope.assigned.items()
+            if _OF_TRAINING.search(name) and isinstance(values[-1].value, ast.Call)
+            if not code.uses(scope, name)
+        ]
+        for name, values in scope.assigned.items() if unused else ():
+            given = values[-1].value
+            if re.match(r"(?i)train(ing)?_?(set|data|dataset|ds)$", name) and isinstance(
+                given, ast.Call
+            ):
+                passed = [*given.args, *(one.value for one in given.keywords)]
+                if any(_OF_TEST.search(text(one) or "") for one in passed):
+                    yield values[-1].statement

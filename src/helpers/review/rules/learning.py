@@ -39,7 +39,8 @@ def same_object(code):
             or not isinstance(node.value, ast.Name | ast.Attribute)
         ):
             continue
-        value = kind(code, node.value) or ""
+        loaded = f"{name}.load_state_dict({text(node.value)}.state_dict(" in code.source
+        value = kind(code, node.value) or ("module:" if loaded else "")
         if (
             value.startswith("module:")
             and text(node.value) != name
@@ -619,26 +620,27 @@ def fake_not_detached(code):
 
 
 def _uses_fake(code, value, depth):
-    if depth > 3:
-        return False
-    for one in ast.walk(value):
-        if isinstance(one, ast.Call) and (kind(code, one.func) or "").startswith("module:"):
-            for given in one.args[:1]:
-                inner = code.resolved(given)
-                if isinstance(inner, ast.Call) and (kind(code, inner.func) or "").startswith(
-                    "module:"
-                ):
-                    if re.search(r"(?i)(^|[._])(g|gen|generator|net_?g)$", text(inner.func) or ""):
-                        return True
+    """Return whether a value is computed from `discriminator(generator(z))`."""
+    for one in ast.walk(value) if depth <= 3 else ():
+        if isinstance(one, ast.Call) and one.args and _is_network(code, one.func):
+            inner = code.resolved(one.args[0])
+            if isinstance(inner, ast.Call) and _is_network(code, inner.func):
+                if re.search(r"(?i)(^|[._])(g|gen|generator|net_?g)$", text(inner.func) or ""):
+                    return True
         elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load):
             source = code.value(one)
-            if (
-                isinstance(source, ast.AST)
-                and not inside(value, source)
-                and _uses_fake(code, source, depth + 1)
-            ):
+            inner = isinstance(source, ast.AST) and not inside(value, source)
+            if inner and _uses_fake(code, source, depth + 1):
                 return True
     return False
+
+
+def _is_network(code, func):
+    """Return whether a callee is a module; one of another file counts by its name."""
+    type_name = kind(code, func)
+    names = r"G|D|gen|disc|netG|netD|net_g|net_d|generator|discriminator"
+    named = isinstance(func, ast.Name) and re.fullmatch(names, func.id)
+    return (type_name or "").startswith("module:") or bool(type_name is None and named)
 
 
 @rule(

@@ -4,7 +4,7 @@ import ast
 import re
 from collections import defaultdict
 
-from helpers.review.code import Part
+from helpers.review.code import Part, parameter
 from helpers.review.flow import events
 from helpers.review.kinds import is_model, kind, no_graph
 from helpers.review.registry import rule
@@ -27,6 +27,7 @@ from helpers.review.tracing import construction
 @rule("training-optimizer-in-loop", "wrong")
 def optimizer_in_loop(code):
     """A new optimizer in each iteration: momentum and Adam's averages start again."""
+    yield from _in_each_call(code)
     for _, name, assignment, model in optimizers(code):
         loop = next(above(assignment.statement, *LOOPS), None)
         if loop is None or not model or assignment.statement not in loop.body:
@@ -40,6 +41,24 @@ def optimizer_in_loop(code):
         values = loop.scope.assigned.get(model, ())
         fresh = any(loop.lineno <= one.statement.lineno <= loop.end_lineno for one in values)
         if {"backward", "step"} <= used and not fresh:
+            yield assignment.statement
+
+
+_ONE_STEP = re.compile(
+    r"(fit|train|learn|update|optimi[sz]e)_?(on_)?(batch|step|model|agent|network|q)?$"
+)
+
+
+def _in_each_call(code):
+    """Yield an optimizer that a function of one training step creates for a given model."""
+    for scope, name, assignment, model in optimizers(code):
+        if not isinstance(scope, FUNCTIONS) or not _ONE_STEP.fullmatch(scope.name):
+            continue
+        own = assignment.statement in scope.body and model and parameter(scope, model)
+        calls = [one for one in code.calls_under(scope) if method(one) in ("backward", "step")]
+        stepped = [one for one in calls if method(one) == "step" and text(receiver(one)) == name]
+        looped = any(any(above(one, *LOOPS)) for one in calls)
+        if own and len(calls) == 2 and stepped and not looped:
             yield assignment.statement
 
 

@@ -316,7 +316,7 @@ def function_in_sequential(code):
     for call in code.calls:
         if code.called(call) == "nn.Sequential":
             for given in call.args:
-                if re.match(r"(F|torch)\.[a-z]", code.dotted(given) or ""):
+                if re.match(r"(F|torch)\.[a-z]|nn\.[A-Z]", code.dotted(given) or ""):
                     yield call
                     break
 
@@ -398,8 +398,19 @@ def parameter_computed(code):
         else:
             continue
         if isinstance(top.parent, ast.Assign):
-            if (text(top.parent.targets[0]) or "").startswith("self."):
+            name = text(top.parent.targets[0]) or ""
+            if name.startswith("self.") or _becomes_attribute(code, top, name):
                 yield top
+
+
+def _becomes_attribute(code, value, name):
+    """Return whether a local variable of `__init__` is assigned to an attribute."""
+    return getattr(value.scope, "name", "") == "__init__" and any(
+        isinstance(one.parent, ast.Assign)
+        and one is one.parent.value
+        and (text(one.parent.targets[0]) or "").startswith("self.")
+        for one in code.uses(value.scope, name)
+    )
 
 
 @rule("modules-call-error", "raises")
@@ -503,3 +514,44 @@ def _of_all_modules(code, node):
     ]
     some = r"(?i)head|out|last|final|gate|zero|adapter"
     return not re.search(some, " ".join([over, function, *applied]))
+
+
+@rule("modules-empty-error", "raises", ".parameters()")
+def optimizer_of_nothing(code):
+    """`SGD(Net().parameters())` of a class without layers: its weights are plain tensors."""
+    for call in code.calls:
+        if kind(code, call) != "optimizer":
+            continue
+        given = argument(call, "params", 0)
+        given = given.args[0] if method(given) == "list" and given.args else given
+        name = kind(code, receiver(given)) if method(given) == "parameters" else None
+        name = (name or "").removeprefix("module:")
+        if name in code.classes and _weights_are_tensors(code, name):
+            yield call
+
+
+def _weights_are_tensors(code, name):
+    """Return whether a class registers nothing, and passes its attributes as weights."""
+    owners = code.bases(name)
+    source = "\n".join(code.part(one) for one in owners)
+    if re.search(
+        r"Parameter\b|register_|add_module|setattr|nn\.[A-Z]\w*\((?!\))", _bodies(code, owners)
+    ):
+        return False
+    if not all(code.dotted(base) for one in owners for base in one.bases):
+        return False
+    values = [one for owner in owners for one in owner.attributes.items() if "[" not in one[0]]
+    weights = re.findall(r"F\.(?:linear|conv\dd)\(\w+, (self\.\w+)(?:, (self\.\w+))?", source)
+    used = {one for pair in weights for one in pair if one}
+    return bool(used) and all(n in used or _is_plain(code, v[0].value) for n, v in values)
+
+
+def _bodies(code, owners):
+    return "\n".join(code.part(line) for one in owners for line in one.body)
+
+
+def _is_plain(code, value):
+    """Return True for a number, a text, or a tensor."""
+    if isinstance(value, ast.Name):
+        return isinstance(const(code.value(value)), int | str) or value.id.endswith(("path", "dim"))
+    return const(value) is not None or code.called(value).startswith("torch.")

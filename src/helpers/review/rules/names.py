@@ -10,7 +10,7 @@ from helpers.names import undefined_names
 from helpers.review.kinds import is_model, is_module_class, is_optimizer, kind
 from helpers.review.registry import rule
 from helpers.review.rules.modules import module_classes
-from helpers.review.syntax import FUNCTIONS, const, method, receiver, text
+from helpers.review.syntax import FUNCTIONS, argument, const, method, receiver, text
 
 _FORWARD = {"foward", "forwad", "foreward", "froward", "farward", "Forward", "__forward__"}
 _ACTIVATIONS = re.compile(
@@ -47,8 +47,16 @@ def misspelt_name(code):
             continue
         if node.id in undefined and not re.search(r"\d", node.id):
             near = get_close_matches(node.id, known - undefined - vars(builtins).keys(), 1, 0.85)
+            if near and _other_suffix(near[0], node.id):
+                continue
             if near and near[0][0] == node.id[0] and near[0].rstrip("s") != node.id.rstrip("s"):
                 yield node
+
+
+def _other_suffix(one, other):
+    """Return True for `train_ds` and `train_dl`, two names that differ in their last word."""
+    pairs = [name.rpartition("_") for name in (one, other)]
+    return pairs[0][0] == pairs[1][0] != "" and max(len(pair[2]) for pair in pairs) <= 3
 
 
 @rule("names-stale-index", "wrong")
@@ -191,6 +199,7 @@ def activation_class(code):
 @rule("evaluation-argmax-dim", "wrong")
 def argmax_over_batch(code):
     """`pred = model(x).argmax(0)` compared with labels: the maximum over the batch."""
+    yield from _metric_argmax(code)
     for call in code.calls:
         base, dim = _argmax(code, call)
         if base is None or dim not in (0, "none"):
@@ -202,6 +211,15 @@ def argmax_over_batch(code):
             continue
         if _compared(code, call) and not re.search(r"unsqueeze|\[None", ast.unparse(value)):
             yield call
+
+
+def _metric_argmax(code):
+    """Yield `np.argmax(logits, axis=0)` in `compute_metrics` of a `Trainer` of transformers."""
+    for call in code.calls if "compute_metrics" in code.source else ():
+        given = argument(call, "axis", 1)
+        if code.called(call) == "numpy.argmax" and given is not None and const(given) == 0:
+            if "compute_metrics" in getattr(code.function(call), "name", ""):
+                yield call
 
 
 def _argmax(code, call):

@@ -14,6 +14,7 @@ from helpers.review.tracing import (
     is_activation,
     is_loss_call,
     is_named_loss,
+    layers,
     loss_calls,
     output,
     replaced_head,
@@ -53,7 +54,7 @@ def _of_model(code, model, depth):
     if type_name == "module:Linear":
         return constructor
     while type_name == "module:Sequential" and constructor is not None and constructor.args:
-        constructor = constructor.args[-1] if isinstance(constructor.args[-1], ast.Call) else None
+        constructor = (layers(code, constructor) or [None])[-1]
         type_name = "module:Sequential" if code.called(constructor) == "nn.Sequential" else ""
         if code.called(constructor) == "nn.Linear":
             return constructor

@@ -249,6 +249,8 @@ def misspelt_flag(code):
 @rule("training-two-models", "wrong")
 def second_model(code):
     """The loss goes through two models of this file, and the only optimizer has one."""
+    reported = {*_other_model(code)}
+    yield from reported
     all_optimizers = list(optimizers(code))
     if len(all_optimizers) != 1 or all_optimizers[0][3] is None:
         return
@@ -256,8 +258,43 @@ def second_model(code):
     for name, values in scope.assigned.items():
         if name == model or "." in name or "[" in name or not _trainable(code, values[-1].value):
             continue
-        if not _left_alone(code, name) and _feeds_loss(code, scope, name, model):
+        if not reported and not _left_alone(code, name) and _feeds_loss(code, scope, name, model):
             yield values[-1].statement
+
+
+def _other_model(code):
+    """Yield the only model that a loop calls, if its optimizer has the parameters of another."""
+    for scope, name, _, model in optimizers(code):
+        if not model or "." in model or "[" in model or len(scope.assigned[name]) > 1:
+            continue
+        for loop in code.loops:
+            stepped = [one for one in code.methods(loop, "step") if text(receiver(one)) == name]
+            if loop.scope is scope and stepped and code.methods(loop, "backward"):
+                called = {
+                    text(one.func)
+                    for one in code.calls_under(loop)
+                    if (kind(code, one.func) or "").startswith("module:")
+                }
+                other = called.pop() if len(called) == 1 else None
+                if other in scope.assigned and not _related(code, model, other, loop):
+                    yield scope.assigned[other][-1].statement
+                    break
+
+
+def _related(code, model, other, loop):
+    """Return whether one model is made of the other, or the loop uses that of the optimizer."""
+    values = [one.value for name in (model, other) for one in loop.scope.assigned.get(name, ())]
+    if model == other or any(isinstance(one, Part) for one in values):
+        return True
+    if not all(_trainable(code, one) for one in values) or len(values) < 2:
+        return True
+    uses = code.uses(loop.scope, model)
+    return any(inside(one, loop) for one in uses) or any(
+        isinstance(one.parent, ast.Call)
+        and one in one.parent.args
+        and method(one.parent) != "print"
+        for one in (*uses, *code.uses(loop.scope, other))
+    )
 
 
 def _left_alone(code, name):

@@ -7,6 +7,7 @@ from helpers.review.flow import events
 from helpers.review.kinds import steps
 from helpers.review.registry import rule
 from helpers.review.syntax import FUNCTIONS, LOOPS, above, branches, method, receiver
+from helpers.review.tracing import loss_calls
 
 
 @rule("mixed-clip", "wrong")
@@ -39,6 +40,20 @@ def _beside_scale(code, clip):
 
 def _asks_precision(test):
     return re.search(r"(?i)amp|fp16|half|scaler|mixed|precision", ast.unparse(test))
+
+
+@rule("mixed-bce-error", "raises", "autocast")
+def probabilities_in_half(code):
+    """`BCELoss` under `autocast` on a GPU, which requires `BCEWithLogitsLoss`."""
+    for call, _ in loss_calls(code, "binary_cross_entropy", "BCELoss"):
+        for one in above(call, ast.With):
+            contexts = [item.context_expr for item in one.items]
+            written = " ".join(ast.unparse(context) for context in contexts)
+            if re.search(r"autocast\(.*enabled=False|cpu|device", written):
+                break
+            if "autocast" in written:
+                yield call
+                break
 
 
 @rule("training-clip-early", "wrong")

@@ -3,6 +3,7 @@
 import ast
 import re
 
+from helpers.review.code import Part
 from helpers.review.kinds import is_model, no_graph
 from helpers.review.registry import rule
 from helpers.review.rules.formulas import number
@@ -71,12 +72,35 @@ def return_minimized(code):
         names = [" ".join(names_in(one)) for one in factors]
         chosen = [n for n in names if any(map(_LOG_PROB.search, n.split()))]
         weights = [n for n in names if n not in chosen and any(map(_RETURN.search, n.split()))]
+        if not chosen:
+            chosen = [
+                n for n, one in zip(names, factors, strict=True) if _saved_log_prob(code, one)
+            ]
+            weights = [n for n in weights if n not in chosen]
         signs = [one for one in factors if isinstance(one, ast.UnaryOp) or const(one) is not None]
         if len(chosen) == 1 and weights and not signs:
-            end = _reduced(node)
+            end = _collected_sum(code, node) or _reduced(node)
             if end is not None and differentiated(code, end, 0) and not _of_pairs(code, factors):
                 if not negated(code, end):
                     yield node
+
+
+def _saved_log_prob(code, node):
+    """Return True for `lp` of `for lp, R in zip(policy.saved_log_probs, returns)`."""
+    value = code.value(node) if isinstance(node, ast.Name) else None
+    return isinstance(value, Part) and bool(re.search(r"(?i)log_?p", text(value.value) or ""))
+
+
+def _collected_sum(code, node):
+    """Return `torch.cat(terms).sum()` for a product that is appended to `terms`."""
+    name = text(receiver(node.parent)) if method(node.parent) == "append" else None
+    for call in code.calls_under(node.scope) if name else ():
+        joined = call.args[:1] if code.called(call) in ("torch.cat", "torch.stack") else []
+        if any(text(one) == name for one in joined):
+            return _reduced(call)
+        if text(call.func) == "sum" and call.args and text(call.args[0]) == name:
+            return call
+    return None
 
 
 def _is_product(node):

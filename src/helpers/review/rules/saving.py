@@ -68,7 +68,7 @@ def _kept_best(code, one, value):
     return bool(
         code.methods(loop[-1], "step", follow=2)
         or code.methods(loop[-1], "backward", follow=2)
-        or re.search(r"(?i)train", code.part(loop[-1]))
+        or re.search(r"(?i)train|\bfit", code.part(loop[-1]))
     )
 
 

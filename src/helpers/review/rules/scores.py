@@ -258,3 +258,46 @@ def _embedded_tokens(code, node, depth):
         return bool(re.search(r"(?i)tgt|trg|target|dec|caption|\by\b", names))
     inner = [*node.args[:1], *([receiver(node)] if receiver(node) is not None else [])]
     return any(_embedded_tokens(code, one, depth + 1) for one in inner)
+
+
+@rule("attention-scale", "wrong", "head_dim|dim_head|d_head|head_size|d_k|depth")
+def scaled_by_model(code):
+    """`softmax(scores / embed_size ** 0.5)` of heads with `embed_size // heads` features."""
+    for node in code.classes.values():
+        whole = _split_width(node)
+        forward = code.functions.get((node.name, "forward"))
+        for call in code.calls_under(forward) if forward is not None and whole else ():
+            if method(call) != "softmax" or not code.called(call) or not call.args:
+                continue
+            scores = call.args[0]
+            scores = code.value(scores) if isinstance(scores, ast.Name) else scores
+            root = _root(code, scores.right) if _is_division(scores) else None
+            if root is not None and text(root) in whole:
+                yield scores
+
+
+def _split_width(owner):
+    """Return the names of the width that the class divides by the number of heads."""
+    names = set()
+    for name, values in owner.attributes.items():
+        value = values[0].value
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.FloorDiv):
+            heads = re.search("head", ast.unparse(value.right))
+            if heads and re.search(r"(?i)dim|d_k|d_head|depth|size", name):
+                width = text(value.left)
+                same = [n for n, v in owner.attributes.items() if text(v[0].value) == width]
+                names |= {width, *same} - {None}
+    return names
+
+
+def _is_division(node):
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+
+
+def _root(code, node):
+    """Return `d` of `d ** 0.5`, `d ** (1 / 2)` and `math.sqrt(d)`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return node.left if ast.unparse(node.right) in ("0.5", "1 / 2") else None
+    if isinstance(node, ast.Call) and method(node) == "sqrt" and len(node.args) == 1:
+        return node.args[0]
+    return None

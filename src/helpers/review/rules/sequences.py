@@ -42,6 +42,7 @@ def batch_first(code):
         if forward is None or layer is None or _MOVED.search(code.part(forward)):
             continue
         last = name in _RECURRENT and _takes_last(code, forward, layer)
+        last = last or name in _LAYERS and _pools_second(code, forward, layer)
         if last or any(_batch_leads(code, one) for one in _inputs(code, forward, layer)):
             yield call
 
@@ -151,13 +152,28 @@ def _takes_last(code, forward, name):
     )
 
 
-def last_step(node):
+def _pools_second(code, forward, name):
+    """Return whether `out.mean(dim=1)` or `out[:, 0]` of a transformer is one vector per sample."""
+    for node in code.walk(forward):
+        if isinstance(node, ast.Call) and method(node) == "mean" and not code.called(node):
+            whole, dim = receiver(node), const(argument(node, "dim", 0))
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
+            whole, dim = node.value, 1 if last_step(node, (0, -1)) else None
+        else:
+            continue
+        value = code.value(whole) if isinstance(whole, ast.Name) else whole
+        if dim == 1 and isinstance(value, ast.Call) and text(value.func) == name:
+            return True
+    return False
+
+
+def last_step(node, places=(-1,)):
     """Return whether a subscript is `[:, -1]`."""
     if not isinstance(node.slice, ast.Tuple):
         return False
     first, second = (*node.slice.elts, None, None)[:2]
     whole = isinstance(first, ast.Slice) and first.lower is None and first.upper is None
-    return whole and const(second) == -1
+    return whole and const(second) in places
 
 
 @rule("sequences-padded-last", "wrong")
@@ -187,8 +203,10 @@ def hidden_viewed(code):
         for layer in _several(code, node) if forward is not None else ():
             names = _states(code, forward, layer)
             for call in code.methods(forward, "view", "reshape"):
-                if text(receiver(call)) in names and not code.called(call) and _joins(call):
-                    yield call
+                known = text(receiver(call)) in names or _is_state(code, call, layer)
+                if known and not code.called(call):
+                    if _joins(call) or _joins_layers(call):
+                        yield call
 
 
 def _several(code, owner):
@@ -198,8 +216,20 @@ def _several(code, owner):
         if code.called(layer) in _RECURRENT:
             count = code.const(argument(layer, "num_layers", 2))
             both = code.const(argument(layer, "bidirectional")) is True
-            if both or isinstance(count, int) and count > 1:
+            passed = argument(layer, "num_layers", 2) is not None and count is None
+            if both or passed or isinstance(count, int) and count > 1:
                 yield name
+
+
+def _is_state(code, call, layer):
+    """Return whether `hidden` of `hidden.view(…)` is that of `_, hidden = self.rnn(x)`."""
+    given = receiver(call)
+    state = code.value(given) if isinstance(given, ast.Name) else None
+    return (
+        isinstance(state, Part)
+        and state.index == 1
+        and text(getattr(state.value, "func", None)) == layer
+    )
 
 
 def _states(code, forward, layer):
@@ -222,6 +252,16 @@ def _joins(call):
     product = isinstance(second, ast.BinOp) and isinstance(second.op, ast.Mult)
     joined = const(second) == -1 and const(first) != -1 or const(first) == -1 and product
     return len(call.args) == 2 and joined
+
+
+def _joins_layers(call):
+    """Return True for the sizes `(batch, hidden * layers)`."""
+    first, second = (*call.args, None, None)[:2]
+    if len(call.args) != 2 or not isinstance(second, ast.BinOp) or const(first) is not None:
+        return False
+    batch = re.search(r"(?i)batch|\bbs\b|size\(0\)|shape\[0\]", ast.unparse(first))
+    factors = re.search(r"(?i)layer|direction|factor", ast.unparse(second))
+    return bool(isinstance(second.op, ast.Mult) and batch and factors)
 
 
 @rule("losses-padding", "wrong")

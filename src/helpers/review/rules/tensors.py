@@ -230,14 +230,20 @@ def plain_tensor(code):
             if code.called(value) not in ("torch.randn", "torch.rand") or is_open(value):
                 continue
             if (
-                (
-                    code.const(argument(value, "requires_grad")) is None
-                    and one.statement.scope is not code.tree
-                )
+                one.statement.scope is not code.tree
+                and _is_no_leaf(code, value, name)
                 and getattr(one.statement.scope, "name", "") == "__init__"
                 and _used_in_forward(code, node, name)
             ):
                 yield one.statement
+
+
+def _is_no_leaf(code, value, name):
+    """Return whether no gradient is required, or no optimizer of the file gets the tensor."""
+    if code.const(argument(value, "requires_grad")) is None:
+        return True
+    given = re.findall(rf"(?<!self)\.{name[5:]}\b|\[{re.escape(name)}\b", code.source)
+    return not given and "optim" in code.source and ".parameters()" in code.source
 
 
 def _used_in_forward(code, node, name):

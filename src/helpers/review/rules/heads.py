@@ -1,0 +1,101 @@
+"""New layers of a pretrained model that are frozen, or have a name that the model does not use."""
+
+import ast
+import re
+
+from helpers.review.registry import rule
+from helpers.review.rules.modules import learns
+from helpers.review.syntax import above, argument, const, method, receiver, text
+from helpers.review.tracing import construction
+
+_FAMILIES = (
+    (r"(wide_)?resne(x?t)\w*|googlenet|inception_v3|shufflenet\w*|regnet\w*", "fc"),
+    (
+        r"vgg\w*|alexnet|densenet\w*|mobilenet\w*|efficientnet\w*|squeezenet\w*|mnasnet\w*|"
+        r"convnext\w*",
+        "classifier",
+    ),
+    (r"vit_\w+", "heads"),
+    (r"swin\w*", "head"),
+)
+_HEADS = ("fc", "classifier", "head", "heads", "linear", "last_linear", "out", "output")
+
+
+@rule("fine-tuning-head-name", "wrong", "models.|models import")
+def head_of_other_name(code):
+    """`resnet.classifier = nn.Linear(512, 10)`: the model uses `fc`."""
+    for node in code.of(ast.Assign):
+        target = node.targets[0]
+        if not isinstance(target, ast.Attribute) or target.attr not in _HEADS:
+            continue
+        if text(target.value) == "self" or not _is_layer(code, node.value):
+            continue
+        name = code.called(construction(code, target.value))
+        right = _head(name.removeprefix("models.")) if name.startswith("models.") else None
+        if right and right != target.attr and not _called(code, target):
+            yield node
+
+
+def _head(name):
+    return next((head for family, head in _FAMILIES if re.fullmatch(family, name)), None)
+
+
+def _is_layer(code, node):
+    return isinstance(node, ast.Call) and (
+        code.called(node).startswith("nn.") and learns(code, node) or "Sequential" in method(node)
+    )
+
+
+def _called(code, target):
+    """Return whether the file calls the new layer itself."""
+    written = text(target)
+    return any(text(one.func) == written for one in code.calls)
+
+
+@rule("fine-tuning-head-frozen", "wrong", "requires_grad")
+def head_frozen(code):
+    """`net.fc = nn.Linear(…)` and then `requires_grad = False` for all parameters."""
+    for loop in code.of(ast.For):
+        model = _frozen(loop)
+        if model in (None, "self") or not _replaced_before(code, loop, model):
+            continue
+        later = code.lines[loop.end_lineno :]
+        around = "\n".join(
+            later if loop.scope is code.tree else later[: _end(loop) - loop.end_lineno]
+        )
+        changed = r"requires_grad|unfreeze|= *nn\.(Linear|Sequential)|\.(fc|heads?|classifier)\b"
+        trained = rf"\b{re.escape(model)}\.parameters\("
+        if re.search(trained, around) and not re.search(changed, around):
+            yield loop
+
+
+def _end(node):
+    return getattr(node.scope, "end_lineno", None) or 0
+
+
+def _frozen(loop):
+    """Return `net` of `for p in net.parameters(): p.requires_grad = False`."""
+    call = loop.iter
+    if method(call) not in ("parameters", "named_parameters") or len(loop.body) != 1:
+        return None
+    only = loop.body[0]
+    if isinstance(only, ast.Assign):
+        target = only.targets[0]
+        off = isinstance(target, ast.Attribute) and target.attr == "requires_grad"
+        return text(receiver(call)) if off and const(only.value) is False else None
+    off = isinstance(only, ast.Expr) and method(only.value) == "requires_grad_"
+    given = argument(only.value, "requires_grad", 0) if off else None
+    return text(receiver(call)) if given is not None and const(given) is False else None
+
+
+def _replaced_before(code, loop, model):
+    """Return whether a head of the model is replaced above the loop in the same function."""
+    for node in code.of(ast.Assign):
+        target = node.targets[0]
+        above_it = node.scope is loop.scope and node.end_lineno < loop.lineno
+        branch = any(above(node, ast.If)) or any(above(loop, ast.If))
+        if not above_it or branch or not isinstance(target, ast.Attribute | ast.Subscript):
+            continue
+        if (text(target) or "").startswith(f"{model}.") and _is_layer(code, node.value):
+            return True
+    return False

@@ -1,0 +1,322 @@
+"""Results that are read wrongly: tuples, precedence, first best values, stale variables."""
+
+import ast
+import re
+
+from helpers.review.code import Part
+from helpers.review.kinds import kind
+from helpers.review.registry import rule
+from helpers.review.syntax import LOOPS, above, argument, const, method, receiver, text
+from helpers.review.tracing import construction
+
+
+@rule("evaluation-max-tuple", "raises", "max(|min(|topk(|sort(")
+def maximum_as_tensor(code):
+    """`pred = out.max(1)`, then `pred == y` or `gamma * pred`: a pair of values and indices."""
+    for call in code.calls:
+        if not _gives_pair(code, call) or not isinstance(call.parent, ast.Assign):
+            continue
+        target = call.parent.targets[0]
+        if not isinstance(target, ast.Name):
+            continue
+        for one in code.walk(call.scope):
+            if isinstance(one, ast.Name) and one.id == target.id and code.value(one) is call:
+                if _as_tensor(one):
+                    yield call
+                    break
+
+
+def _gives_pair(code, call):
+    """Return True for `x.max(1)`, `torch.max(x, dim=1)`, `x.topk(3)` of tensors."""
+    name, what = code.called(call), method(call)
+    if what not in ("max", "min", "topk", "sort", "median") or name and name[:6] != "torch.":
+        return False
+    given = argument(call, "dim", 1 if name else 0)
+    if what in ("topk", "sort"):
+        return bool(name)
+    number = isinstance(const(given), int) and not isinstance(const(given), bool)
+    tensor = bool(name) or receiver(call) is not None and _is_tensor(code, receiver(call))
+    return number and tensor
+
+
+def _is_tensor(code, node):
+    """Return True for a tensor, and for the output of a model, also by its name."""
+    if kind(code, node) in ("tensor", "loss"):
+        return True
+    named = r"(?i)(^|[._])(net|model|policy|target|q_?\w*|critic|actor)(_net(work)?)?\d?$"
+    return isinstance(node, ast.Call) and bool(re.search(named, text(node.func) or ""))
+
+
+def _as_tensor(node):
+    up = node.parent
+    if isinstance(up, ast.Compare):
+        return not any(isinstance(one, ast.Is | ast.IsNot) for one in up.ops)
+    return isinstance(up, ast.BinOp) or (
+        isinstance(up, ast.Attribute)
+        and up.attr in ("eq", "detach", "view", "cpu", "item", "numpy", "squeeze", "sum", "to")
+    )
+
+
+@rule("training-precedence", "wrong", "%")
+def modulo_first(code):
+    """`if i + 1 % steps == 0`: `%` binds more tightly than `+`."""
+    for node in code.of(ast.BinOp):
+        right = node.right
+        if not isinstance(node.op, ast.Add) or not isinstance(right, ast.BinOp):
+            continue
+        first = isinstance(right.op, ast.Mod) and const(right.left) == 1
+        if (
+            first
+            and isinstance(node.left, ast.Name)
+            and isinstance(node.parent, ast.Compare | ast.If)
+        ):
+            yield node
+
+
+@rule("evaluation-best-start", "wrong", "best|min_|max_|Best")
+def best_never_beaten(code):
+    """`best_loss = 0` and `if val_loss < best_loss`: no loss is below 0."""
+    for node in code.of(ast.Compare):
+        if len(node.ops) != 1 or not isinstance(node.parent, ast.If):
+            continue
+        sides = (
+            (node.left, node.comparators[0], node.ops[0]),
+            (node.comparators[0], node.left, _turned(node.ops[0])),
+        )
+        for metric, best, op in sides:
+            written = f"{text(metric) or ast.unparse(metric)}"
+            named = re.search(r"(?i)(^|[._])(best|min|lowest|max|highest)", text(best) or "")
+            if named and any(above(node, *LOOPS)) and _updated(node.parent, text(best)):
+                if _hopeless(_first_value(code, best), op, written, text(best)):
+                    yield node
+
+
+def _turned(op):
+    pairs = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE}
+    return pairs[type(op)]() if type(op) in pairs else op
+
+
+def _updated(branch, name):
+    return any(isinstance(one, ast.Assign) and text(one.targets[0]) == name for one in branch.body)
+
+
+def _first_value(code, best):
+    """Return the number that a name or attribute has before all updates."""
+    name, scope = text(best), best.scope
+    given = scope.assigned.get(name, [])
+    if name.startswith("self.") and best.owner is not None:
+        given = best.owner.attributes.get(name, [])
+    numbers = [code.const(one.value) for one in given if isinstance(one.value, ast.AST)]
+    first = numbers[0] if numbers else None
+    if first is None and given and isinstance(given[0].value, ast.AST):
+        first = _infinite(ast.unparse(given[0].value))
+    return first
+
+
+def _infinite(written):
+    if re.fullmatch(r"float\(['\"]\+?inf(inity)?['\"]\)|(np|numpy|math|torch)\.inf", written):
+        return float("inf")
+    return -float("inf") if re.fullmatch(r"-.*inf.*|float\(['\"]-inf['\"]\)", written) else None
+
+
+def _hopeless(first, op, metric, best):
+    """Return whether the first value cannot be beaten by a loss or by an accuracy."""
+    names = f"{metric} {best}".lower()
+    if not isinstance(first, int | float) or isinstance(first, bool):
+        return False
+    loss = re.search(r"loss|error|mse|mae|rmse|perplexity", names)
+    gain = re.search(r"acc|f1|auc|iou|dice|score|map\b", names)
+    if isinstance(op, ast.Lt | ast.LtE) and loss and not gain:
+        return first in (0, -float("inf")) and not re.search(
+            "elbo|neg|log|likelihood|gan|adv", names
+        )
+    return bool(isinstance(op, ast.Gt | ast.GtE) and gain and not loss and first >= 100)
+
+
+@rule("evaluation-train-value", "wrong", "val|test|Val|Test")
+def training_value_kept(code):
+    """`val_losses.append(loss.item())` after a loop that computes `val_loss`."""
+    for call in code.methods(code.tree, "append") + [
+        one
+        for scope in code.scopes
+        if scope is not code.tree
+        for one in code.methods(scope, "append")
+    ]:
+        held = re.match(r"(?i)(self\.)?(val|valid|test|eval)\w*$", text(receiver(call)) or "")
+        node = call.args[0] if held and len(call.args) == 1 else None
+        while isinstance(node, ast.Call) and method(node) in ("item", "cpu", "detach"):
+            node = receiver(node)
+        if not isinstance(node, ast.Name) or re.search(r"(?i)val|test|eval", node.id):
+            continue
+        loop, body = _loop_before(call)
+        if loop is not None and node.id not in body and _unread(code, call, loop, node.id):
+            yield call
+
+
+def _loop_before(call):
+    """Return the loop just above a statement, and the names that it assigns."""
+    statement = call.parent
+    body = getattr(statement.parent, "body", [])
+    if statement not in body:
+        return None, set()
+    for one in reversed(body[: body.index(statement)]):
+        inner = one.body[-1] if isinstance(one, ast.With) else one
+        if isinstance(inner, ast.For):
+            stored = {
+                n.id
+                for n in ast.walk(inner)
+                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+            }
+            return inner, stored
+        if not isinstance(one, ast.Expr | ast.Assign | ast.AugAssign | ast.With):
+            break
+    return None, set()
+
+
+def _unread(code, call, loop, name):
+    """Return whether the loop computes the value of the same name with a prefix, unread."""
+    stored = {
+        n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
+    like = [one for one in stored if re.fullmatch(rf"(?i)(val|valid|test|eval)\w*_?{name}", one)]
+    return any(not code.uses(call.scope, one) for one in like)
+
+
+@rule("images-channels-last", "wrong", "imread|Image.open|imageio")
+def channels_viewed(code):
+    """`torch.from_numpy(cv2.imread(f)).view(1, 3, 224, 224)`: the channels are on the last axis."""
+    yield from _samples_channels_last(code)
+    for call in code.methods(code.tree, "view", "reshape") + [
+        one
+        for scope in code.scopes
+        if scope is not code.tree
+        for one in code.methods(scope, "view", "reshape")
+    ]:
+        sizes = [code.const(one) for one in call.args]
+        first = sizes[-3:-2] == [3] and len(sizes) in (3, 4)
+        if first and not code.called(call) and _read_image(code, receiver(call), 0):
+            yield call
+
+
+def _samples_channels_last(code):
+    """Yield `torch.tensor(image)` that a dataset returns, if the model has `Conv2d(3, …)`."""
+    if re.search(r"permute|transpose|moveaxis|ToTensor|to_tensor|rollaxis|\.T\b", code.source):
+        return
+    if not re.search(r"Conv2d\((in_channels=)?3,|models\.\w+\(", code.source):
+        return
+    for (_, name), function in code.functions.items():
+        for call in code.calls_under(function) if name == "__getitem__" else ():
+            made = code.called(call) in ("torch.tensor", "torch.from_numpy", "torch.as_tensor")
+            if made and call.args and _read_image(code, call.args[0], 0):
+                yield call
+
+
+def _read_image(code, node, depth):
+    """Return True for an image of OpenCV, or `np.array(Image.open(f))`, not yet permuted."""
+    for _ in range(12):
+        if isinstance(node, ast.Name):
+            node = code.value(node)
+        elif isinstance(node, ast.BinOp):
+            node = node.left
+        elif isinstance(node, ast.Call):
+            what = method(node)
+            if what in ("imread", "imdecode"):
+                return True
+            if what == "open" and "Image" in ast.unparse(node.func):
+                return depth > 0
+            if what in ("permute", "transpose", "moveaxis", "rollaxis", "ToTensor", "to_tensor"):
+                return False
+            depth += what in ("array", "asarray")
+            known = code.called(node) or re.match(r"(cv2|np|torch)\.", ast.unparse(node.func))
+            node = node.args[0] if known and node.args else receiver(node)
+        else:
+            break
+    return False
+
+
+_ADVERSARIES = (
+    re.compile(r"(net_?)?d(is(c(riminator)?)?)?\d?"),
+    re.compile(r"(net_?)?g(en(erator)?)?\d?"),
+)
+
+
+@rule("gan-one-optimizer", "wrong", "detach")
+def one_optimizer_for_both(code):
+    """One optimizer for generator and discriminator: each step changes both against each other."""
+    for call in code.calls:
+        if kind(code, call) != "optimizer" or not isinstance(call.parent, ast.Assign):
+            continue
+        given = ast.unparse(argument(call, "params", 0)) if call.args or call.keywords else ""
+        models = re.findall(r"([\w.]+)\.parameters\(\)", given)
+        named = sorted(one.rpartition(".")[2].lower() for one in models)
+        pair = [bool(p.fullmatch(n)) for p, n in zip(_ADVERSARIES, named, strict=False)]
+        name = text(call.parent.targets[0])
+        if len(models) != 2 or pair != [True, True] or not name:
+            continue
+        for loop in code.loops:
+            stepped = [one for one in code.methods(loop, "step") if text(receiver(one)) == name]
+            if len(stepped) > 1 and len(code.methods(loop, "backward")) > 1:
+                yield call
+                break
+
+
+@rule("backward-second-error", "raises", "backward()")
+def second_backward(code):
+    """`loss1.backward()` and `loss2.backward()` of one output: the graph is already freed."""
+    for scope in code.scopes:
+        calls = [one for one in code.methods(scope, "backward") if isinstance(one.parent, ast.Expr)]
+        for first, second in zip(calls, calls[1:], strict=False):
+            same = first.parent.parent is second.parent.parent and not first.args
+            if not same or first.keywords or text(receiver(first)) == text(receiver(second)):
+                continue
+            shared = _outputs(code, receiver(first), first) & _outputs(
+                code, receiver(second), first
+            )
+            if shared and not _is_gan(code, first):
+                yield second
+
+
+def _is_gan(code, call):
+    return any(method(one) == "detach" for one in code.calls_under(code.function(call)))
+
+
+def _outputs(code, node, first, depth=0):
+    """Return the outputs of models that a loss is computed from, made before a call."""
+    value = code.value(node) if text(node) else node
+    found = set()
+    for one in ast.walk(value) if isinstance(value, ast.AST) and depth < 4 else ():
+        if not isinstance(one, ast.Name) or not isinstance(one.ctx, ast.Load):
+            continue
+        inner = code.value(one)
+        call = inner.value if isinstance(inner, Part) and inner.index is not None else inner
+        if not isinstance(call, ast.Call) or call.lineno >= first.lineno:
+            continue
+        if _is_tensor(code, call) and _learns_from(code, call):
+            found.add(call)
+        elif kind(code, call) in ("loss", "tensor"):
+            found |= _outputs(code, one, first, depth + 1)
+    return found
+
+
+def _learns_from(code, call):
+    """Return True for a call of a model whose output has a graph."""
+    built = construction(code, call.func)
+    module = (kind(code, call.func) or "").startswith("module:") or built is None
+    named = re.search(r"(?i)(^|[._])(net|model)\d?$", text(call.func) or "")
+    return not code.called(call) and bool(module and (named or built is not None))
+
+
+@rule("rl-gather-axis", "wrong", "gather(")
+def gathered_over_batch(code):
+    """`q(states).gather(0, actions)`: axis 0 is the batch and not the actions."""
+    for call in code.methods(code.tree, "gather") + [
+        one
+        for scope in code.scopes
+        if scope is not code.tree
+        for one in code.methods(scope, "gather")
+    ]:
+        given = receiver(call)
+        value = code.value(given) if isinstance(given, ast.Name) else given
+        known = isinstance(value, ast.Call) and not code.called(value)
+        if known and _is_tensor(code, value) and const(argument(call, "dim", 0)) == 0:
+            yield call
