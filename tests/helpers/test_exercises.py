@@ -25,6 +25,7 @@ COMES_IN_EVAL = {"check_answers", "check_mean_loss"}
 DRAWS = {  # the solution draws, or the checker tests a property of the draws
     "check_capture",
     "check_init",
+    "check_recursive",
     "check_resume",
     "check_table",
     "check_train_only_b",

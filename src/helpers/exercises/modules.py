@@ -178,4 +178,5 @@ def check_standardized(answer: Callable[[Tensor, list[int]], nn.Module]) -> Verd
             _standardized_halves,
             _standardized_every_layer,
         ],
+        draws=True,
     )
