@@ -249,6 +249,7 @@ def offsets(model: nn.Module, ids: Tensor, largest: int = 2) -> dict[int, float]
 def leaks(model: nn.Module, ids: Tensor, vocab: int) -> bool:
     """Return whether a logit depends on a later token, by changing one token at a time.
 
+    Differences up to about 1e-5 count as rounding, and nan as a leak.
     The model runs in its current mode, so call `eval()` first if it has dropout. A model whose
     blocks or output layer are initialized with zeros does not leak before its first step.
 

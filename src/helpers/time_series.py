@@ -191,7 +191,7 @@ def skill(prediction: Tensor, target: Tensor, baseline: Tensor) -> float:
         prediction, target, baseline: the same shape, any real dtype, in the same units.
 
     Raises:
-        ValueError: the shapes differ, or the error of the baseline is 0.
+        ValueError: the shapes differ or are empty, or the error of the baseline is 0.
     """
     _same(prediction, target, baseline)
     truth = target.double()
@@ -271,7 +271,7 @@ def masked_mse(prediction: Tensor, target: Tensor) -> Tensor:
         target: the same shape; nan where a value is missing.
 
     Raises:
-        ValueError: the shapes differ, or `prediction` is not floating point.
+        ValueError: the shapes differ or are empty, or `prediction` is not floating point.
     """
     _same(prediction, target)
     if not prediction.is_floating_point():

@@ -440,7 +440,7 @@ def as_double(series, length, horizon, split):
         (lambda *a: solve_windows(a[0], a[1], a[2], len(a[0])), "steps of the test part"),
         (time_last, "time is the last dimension"),
         (reshaped, "inputs at ["),
-        (shuffled, "inputs at ["),
+        (shuffled, "the random state of torch"),
         (lambda *a: solve_windows(*a)[0], "expected two tensors"),
         (lambda *a: solve_windows(*a)[::-1], "has"),
         (lambda *a: (solve_windows(*a)[0], solve_windows(*a)[1][:-1]), "as many targets as inputs"),

@@ -113,6 +113,7 @@ def _tag_loss_case(lengths: list[int], classes: int, padding: int, width: int) -
     ids = torch.randint(0, 9, size)
     ids[ids == padding] = 9
     tags = torch.randint(0, classes, size)
+    tags[0, 0] = 0  # also a class of a word
     for row, length in enumerate(lengths):
         ids[row, length:], tags[row, length:] = padding, 0
     return torch.randn(*size, classes, requires_grad=True), tags, ids, padding
@@ -124,7 +125,7 @@ def _tag_loss_compare(
     logits, tags, ids, _ = _tag_loss_case(lengths, classes, padding, max(lengths) + extra)
     words = ids != padding
     right = F.cross_entropy(logits[words], tags[words])
-    got = leaves(f, "logits", "tags", "ids")(logits, tags, ids, padding)
+    got = f(logits, tags, ids, padding)
     assert isinstance(got, Tensor) and got.dim() == 0, "return a tensor without dimensions"
     assert math.isclose(got.item(), right.item(), rel_tol=1e-4), why
     assert got.requires_grad, "the loss gives no gradient to the logits"
@@ -154,6 +155,7 @@ def _tag_loss_padded(f: Callable) -> None:
 def _tag_loss_words(f: Callable) -> None:
     why = "average over words, not over the means of the sentences"
     _tag_loss_compare(f, [7, 1, 1, 2], 3, 0, why)
+    _tag_loss_compare(f, [4], 3, 0, "wrong for a batch of one sentence", extra=2)
 
 
 def _tag_loss_other(f: Callable) -> None:
@@ -187,7 +189,7 @@ def check_tag_loss(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor]) -> V
     padding.
     """
     return verdict(
-        answer,
+        leaves(answer, "logits", "tags", "ids"),
         [
             _tag_loss_full,
             _tag_loss_padded,
@@ -206,6 +208,8 @@ def _table_case(pad_first: bool = False) -> tuple[dict[str, int], dict[str, Tens
         other = ids.index(0) or 1
         ids[0], ids[other] = ids[other], ids[0]
     vectors = {w: torch.randn(5) for w in ("plot", "boat", "good", "<pad>", "film", "sea")}
+    if pad_first:
+        del vectors["<pad>"]
     return dict(zip(words, ids, strict=True)), vectors, 5
 
 
@@ -292,5 +296,7 @@ def check_table(
     gradient; everything else is trained, and `vectors` must not change.
     """
     return verdict(
-        answer, [_table_known, _table_unknown, _table_padding, _table_trained, _table_kept]
+        answer,
+        [_table_known, _table_unknown, _table_padding, _table_trained, _table_kept],
+        draws=True,
     )

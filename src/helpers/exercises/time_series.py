@@ -278,4 +278,4 @@ def check_recursive(answer: Callable[[nn.Module, Tensor, int], Tensor]) -> Verdi
     """
     f = leaves(answer, "model", "window")
     tests = [_recursive_value, _recursive_modes, _recursive_graph]
-    return verdict(f, [*tests, _recursive_edges, _recursive_dtypes])
+    return verdict(f, [*tests, _recursive_edges, _recursive_dtypes], draws=True)
