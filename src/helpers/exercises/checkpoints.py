@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from helpers.checkpoints import differences
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import in_two_modes, instance, unchanged
+from helpers.exercises.tools import in_two_modes, instance, unchanged, with_gradients
 
 
 def _load_matching_case(dtype=torch.float32):
@@ -30,7 +30,9 @@ def _load_matching_case(dtype=torch.float32):
         for n in sizes
     )
     model[0].bias.requires_grad_(False)
-    return in_two_modes(model), other.state_dict() | {"extra.weight": torch.randn(2)}
+    return with_gradients(in_two_modes(model)), other.state_dict() | {
+        "extra.weight": torch.randn(2)
+    }
 
 
 def _load_matching_call(f, model, saved):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import close, in_two_modes, instance, unchanged
+from helpers.exercises.tools import close, in_two_modes, instance, unchanged, with_gradients
 
 Shards = list[tuple[Tensor, Tensor]]
 
@@ -111,6 +111,7 @@ def _load_try_loading(f: Any, prefix: str, make: Callable[[], nn.Module], of: st
     plain, checkpoint = _load_saved(prefix, make)
     keys, versions, model = list(checkpoint), dict(checkpoint._metadata), in_two_modes(make())
     next(model.parameters()).requires_grad_(False)
+    with_gradients(model)
     what = f"{of} with the prefix {prefix!r}" if prefix else f"{of} without a prefix"
     try:
         # torch.compile changes a setting

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 
 from helpers.evaluation import averages, confusion_matrix, scores
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import instance, ints, kind, leaves, random_state_kept, unchanged
+from helpers.exercises.tools import (
+    instance,
+    ints,
+    kind,
+    leaves,
+    random_state_kept,
+    unchanged,
+    with_gradients,
+)
 
 RANDOM = "the state of {} was changed: this needs no random numbers"
 
@@ -47,7 +55,7 @@ def _accuracy_case(
         batches.append((x, labels))
         shares.append(hits / size)
         right, total = right + hits, total + size
-    return _Probe().to(dtype), batches, right / total, sum(shares) / 3
+    return with_gradients(_Probe().to(dtype)), batches, right / total, sum(shares) / 3
 
 
 def _accuracy_value(f: Callable, dtype: torch.dtype = torch.float32) -> None:

@@ -25,6 +25,7 @@ from helpers.exercises.tools import (
     random_state_kept,
     tensors,
     unchanged,
+    with_gradients,
 )
 from helpers.export import error_reason, quiet
 
@@ -111,7 +112,7 @@ def _answers_compare(
     f: Callable, count: int, complaint: str, classes: int = 5, dtype: torch.dtype = torch.float32
 ) -> None:
     width = int(torch.randint(3, 7, ()))
-    model = _Served(width, classes).to(dtype)
+    model = with_gradients(_Served(width, classes).to(dtype))
     requests = [3 * torch.randn(width, dtype=dtype) + 1 for _ in range(count)]
     least = 1e-4 if dtype == torch.float32 else 1e-10
     with torch.no_grad():

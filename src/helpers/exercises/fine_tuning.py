@@ -17,6 +17,7 @@ from helpers.exercises.tools import (
     leaves,
     random_state_kept,
     unchanged,
+    with_gradients,
 )
 
 
@@ -28,7 +29,7 @@ def _groups_case() -> tuple[nn.Module, float]:
     model.head = nn.Linear(4, int(torch.randint(2, 6, ())))
     model.head.scale = nn.Parameter(torch.ones(1), requires_grad=False)
     model.token = nn.Parameter(torch.ones(4))  # of the model, of no child
-    return in_two_modes(model), 10 ** -(1 + 2 * torch.rand(()).item())
+    return with_gradients(in_two_modes(model)), 10 ** -(1 + 2 * torch.rand(()).item())
 
 
 def _groups_form(f: Callable) -> None:
@@ -152,7 +153,9 @@ def _capture_case(dtype: torch.dtype = torch.float32) -> tuple[nn.Module, Tensor
     model.eval()
     block[1].running_mean.uniform_(-1, 1)
     block[1].running_var.uniform_(0.5, 2)
-    return model.to(dtype), torch.randn(3, int(torch.randint(8, 16, ())), dtype=dtype).T
+    return with_gradients(model.to(dtype)), torch.randn(
+        3, int(torch.randint(8, 16, ())), dtype=dtype
+    ).T
 
 
 def _capture_alike(name: str, got: Any, right: Tensor) -> None:

@@ -151,6 +151,13 @@ def in_two_modes(model: nn.Module) -> Any:
     return model
 
 
+def with_gradients(model: nn.Module) -> Any:
+    """Give each trainable parameter a gradient and return `model`, so that clearing is noticed."""
+    for p in model.parameters():
+        p.grad = torch.ones_like(p) if p.requires_grad else None
+    return model
+
+
 def learns(loss: Any, inputs: Tensor | Sequence[Tensor], wrong: str) -> list[Tensor]:
     """Return the gradients of the sum of `loss`; raise with `wrong` if an input gets none."""
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
