@@ -2,6 +2,7 @@
 
 import copy
 import math
+import random
 import re
 import subprocess
 from collections import OrderedDict
@@ -21,6 +22,7 @@ NOT_A_FUNCTION = {"check_root", "check_clip", "check_normalize", "check_standard
 IN_THREADS = {"check_mean"}  # the grad mode is thread-local
 CHANGES_MODES = {"check_train_mode"}
 COMES_IN_EVAL = {"check_answers", "check_mean_loss"}
+DRAWS = {"check_init", "check_resume", "check_table", "check_train_only_b", "check_undisturbed"}
 NO_NUMBER = {"check_accuracy", "check_to_device"}  # returns a float; returns the input's type
 ANSWERS = pytest.mark.parametrize(("chapter", "check"), ALL)
 FUNCTIONS = pytest.mark.parametrize(
@@ -79,6 +81,36 @@ def detect_anomalies(arguments, result):
 
 def be_deterministic(arguments, result):
     torch.use_deterministic_algorithms(True)
+    return True
+
+
+def change_threads(arguments, result):
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    return True
+
+
+def lower_precision(arguments, result):
+    torch.set_float32_matmul_precision("medium")
+    return True
+
+
+def leave_autocast_on(arguments, result):
+    torch.set_autocast_enabled("cpu", True)
+    return True
+
+
+def seed_python(arguments, result):
+    random.seed(0)
+    return True
+
+
+def seed_numpy(arguments, result):
+    np.random.seed(0)
+    return True
+
+
+def draw(arguments, result):
+    torch.rand(())
     return True
 
 
@@ -154,11 +186,30 @@ def test_changed_default_dtype_is_rejected(chapter, check):
 
 @FUNCTIONS
 @pytest.mark.parametrize(
-    ("spoil", "says"), [(detect_anomalies, "anomaly mode"), (be_deterministic, "deterministic")]
+    ("spoil", "says"),
+    [
+        (detect_anomalies, "anomaly mode"),
+        (be_deterministic, "deterministic"),
+        (change_threads, "set_num_threads"),
+        (lower_precision, "set_float32_matmul_precision"),
+        (leave_autocast_on, ""),
+        (seed_python, "random"),
+        (seed_numpy, "random"),
+    ],
 )
-def test_changed_global_mode_is_rejected(chapter, check, spoil, says):
+def test_changed_global_setting_is_rejected(chapter, check, spoil, says):
+    threads, python = torch.get_num_threads(), random.getstate()
     assert says in attack(chapter, check, spoil).message
     assert not torch.is_anomaly_enabled() and not torch.are_deterministic_algorithms_enabled()
+    assert torch.get_num_threads() == threads and not torch.is_autocast_enabled("cpu")
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert spoil is not seed_python or random.getstate()[1][:-1] == python[1][:-1]
+
+
+@FUNCTIONS
+def test_drawn_random_number_is_rejected(chapter, check):
+    if check not in DRAWS:
+        attack(chapter, check, draw)
 
 
 @FUNCTIONS

@@ -469,7 +469,7 @@ def by_the_helper(model, x, y, optimizer, scaler, max_norm):
         (skipped_by_the_loss, "infinite gradients reached"),
         (
             lambda *given: [by_the_helper(*given), given[3].param_groups[0].update(lr=1.0)],
-            "the learning rate was changed",
+            "group 0 of optimizer was changed",
         ),
     ],
 )
@@ -596,7 +596,7 @@ def of_its_largest(x):
             ),
             None,
         ),
-        (in_place, "the input was changed"),
+        (in_place, "x was changed"),
         (seeded, "random state of torch"),
         (with_a_tiny_eps, "rows of zeros|small float32"),
         (leaves_autocast_off, "autocast was not restored"),

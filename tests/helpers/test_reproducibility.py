@@ -362,7 +362,7 @@ def seeds_torch_only(function, seed):
         (undisturbed, None),
         (torch_by_its_seed, "the stream of torch"),
         (all_by_hand, None),
-        (torch_only, "the stream of random is not where it was"),
+        (torch_only, "random was seeded for all that follows"),
         (not_after_errors, "after a ZeroDivisionError the random states"),
         (not_after_interrupts, "after a KeyboardInterrupt the random states"),
         (lambda f, seed: (undisturbed(f, seed), undisturbed(f, seed))[1], "called 2 times"),

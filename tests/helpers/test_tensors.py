@@ -244,7 +244,7 @@ def by_short_integers(x):
         (lambda x: (x.clamp(0, 1) * 255).round().byte().permute(2, 1, 0).numpy(), "not (H, W, C)"),
         (lambda x: (x.clamp(0, 1) * 255).round().permute(1, 2, 0).numpy(), "expected uint8"),
         (lambda x: (x.clamp(0, 1) * 255).round().byte().permute(1, 2, 0), "expected a NumPy array"),
-        (in_place, "x itself was changed"),
+        (in_place, "x was changed"),
         (lambda x: by_torch(x.requires_grad_(False)), "requires_grad of x was changed"),
         (lambda x: by_torch(x.detach_()), "requires_grad of x was changed"),
         (by_short_integers, "it wrapped around"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
-from helpers.exercises.tools import global_state_kept
+from helpers.exercises.tools import global_state_kept, without_draws
 
 Test = Callable[[Any], None]
 
@@ -22,20 +23,23 @@ class Verdict:
         return f"{'✓' if self.passed else '✗'} {self.message}"
 
 
-def verdict(answer: Any, tests: Sequence[Test]) -> Verdict:
+def verdict(answer: Any, tests: Sequence[Test], draws: bool = False) -> Verdict:
     """Run `tests` on `answer` in order and stop at the first that fails.
 
     A test fails by raising; the message of an `AssertionError` is the sentence for the reader.
     Any other exception is attributed to the answer and reported with its type.
     Each test starts with gradients enabled and its own seed, and fails if `answer` leaves gradients
-    disabled, seeds PyTorch's global generator, or changes the default dtype, anomaly mode or the
-    deterministic mode. All are restored.
+    disabled, seeds a global generator, or changes a setting of the process, such as the default
+    dtype or the number of threads. All are restored. If `answer` is a function, it must not draw
+    from the global generators either; with `draws` it may.
 
     Raises:
         ValueError: `tests` is empty.
     """
     if not tests:
         raise ValueError("verdict needs at least one test, got none")
+    if not draws and isinstance(answer, FunctionType):
+        answer = without_draws(answer)
     for test in tests:
         try:
             with global_state_kept():

@@ -61,7 +61,7 @@ def check_train_only_b(answer: Callable[[nn.Module, nn.Module, Tensor], Tensor])
             p.grad = torch.ones_like(p)
         leaves(f, "A", "B", "x")(a, b, x)
 
-    return verdict(answer, [value, gradient, memory, untouched])
+    return verdict(answer, [value, gradient, memory, untouched], draws=True)
 
 
 def _alike(*functions: Callable[[], Any]) -> list[Any]:

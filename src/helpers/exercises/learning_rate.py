@@ -237,4 +237,4 @@ def check_resume(answer: Callable[[dict[str, Any], Build, Make], Parts]) -> Verd
     returns a new model and its optimizer, `schedule(optimizer)` a new scheduler. The checkpoint
     must not change, also not by the training that follows.
     """
-    return verdict(answer, [_resume_weights, _resume_goes_on])
+    return verdict(answer, [_resume_weights, _resume_goes_on], draws=True)

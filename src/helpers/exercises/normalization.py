@@ -227,4 +227,4 @@ def check_init(answer: Callable[[nn.Module], Any]) -> Verdict:
     Holds for every `nn.Linear` and `nn.Conv1d/2d/3d`, however deep inside, also with a
     parametrization; normalization layers and embeddings must stay as they are.
     """
-    return verdict(answer, [_init_weights, _init_others, _init_same_objects])
+    return verdict(answer, [_init_weights, _init_others, _init_same_objects], draws=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 
 def between(low: int, high: int) -> int:
@@ -170,35 +173,79 @@ def learns(loss: Any, inputs: Tensor | Sequence[Tensor], wrong: str) -> list[Ten
 # ---------------------------------------------------------------- unchanged state
 
 
+# Settings of the whole process: the sentence if one was changed, the reader, the writer
+_SETTINGS: tuple[tuple[str, Callable[[], Any], Callable[[Any], Any]], ...] = (
+    (
+        "the default dtype of torch was changed: pass dtype to the functions that create tensors",
+        torch.get_default_dtype,
+        torch.set_default_dtype,
+    ),
+    (
+        "anomaly mode was changed for all that follows: use torch.autograd.detect_anomaly() in a "
+        "with statement",
+        torch.is_anomaly_enabled,
+        torch.autograd.set_detect_anomaly,
+    ),
+    (
+        "torch.use_deterministic_algorithms was changed for all that follows",
+        torch.are_deterministic_algorithms_enabled,
+        torch.use_deterministic_algorithms,
+    ),
+    (
+        "torch.set_num_threads was changed for all that follows",
+        torch.get_num_threads,
+        torch.set_num_threads,
+    ),
+    (
+        "torch.set_float32_matmul_precision was changed for all that follows",
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+    ),
+    (
+        "torch.set_default_device was changed for all that follows",
+        torch.get_default_device,
+        torch.set_default_device,
+    ),
+    (
+        "autocast was changed for all that follows: use torch.autocast in a with statement",
+        lambda: torch.is_autocast_enabled("cpu"),
+        lambda on: torch.set_autocast_enabled("cpu", on),
+    ),
+)
+
+
 @contextmanager
 def global_state_kept() -> Iterator[None]:
     """Run the block with gradients enabled and its own seed; raise if it changes global state.
 
-    The state is grad mode, seed, default dtype, anomaly mode and the deterministic mode. It is
+    The state is grad mode, the seeds of `random`, NumPy and PyTorch, and `_SETTINGS`. It is
     restored, as is the state of PyTorch's CPU generator, from which one number is drawn. If this
     check and a test of the block both fail, the changed state is reported, because it may cause
     the other failure.
     """
-    seed, dtype = between(2**40, 2**60), torch.get_default_dtype()
-    anomaly, strict = torch.is_anomaly_enabled(), torch.are_deterministic_algorithms_enabled()
-    kept = seed, dtype, anomaly, strict
+    seed, settings = between(2**40, 2**60), [read() for _, read, _ in _SETTINGS]
+    python, numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed the GPUs
         try:
             yield
         except Exception as wrong:
             if not re.search("gradients|random|state of", str(wrong)):
-                _global_state_is(*kept)
+                _global_state_is(seed, settings, python, numpy)
             raise
         else:
-            _global_state_is(*kept)
+            _global_state_is(seed, settings, python, numpy)
         finally:
-            torch.set_default_dtype(dtype)
-            torch.autograd.set_detect_anomaly(anomaly)
-            torch.use_deterministic_algorithms(strict)
+            for (_, read, write), before in zip(_SETTINGS, settings, strict=True):
+                if read() != before:
+                    write(before)
+            if _seeded_python(python):
+                random.setstate(python)
+            if _seeded_numpy(numpy):
+                np.random.set_state(numpy)
 
 
-def _global_state_is(seed: int, dtype: torch.dtype, anomaly: bool, strict: bool) -> None:
+def _global_state_is(seed: int, settings: list[Any], python: Any, numpy: Any) -> None:
     assert torch.is_grad_enabled(), (
         "gradients stay switched off for all that follows: use torch.no_grad() as a decorator or "
         "in a with statement"
@@ -207,25 +254,54 @@ def _global_state_is(seed: int, dtype: torch.dtype, anomaly: bool, strict: bool)
         "the random state of torch was changed: leave out torch.manual_seed, or give a "
         "torch.Generator the seed"
     )
-    assert torch.get_default_dtype() == dtype, (
-        "the default dtype of torch was changed: pass dtype to the functions that create tensors"
+    assert not _seeded_python(python), (
+        "random was seeded for all that follows: restore its state, or use random.Random(seed)"
     )
-    assert torch.is_anomaly_enabled() == anomaly, (
-        "anomaly mode was changed for all that follows: use torch.autograd.detect_anomaly() in a "
-        "with statement"
+    assert not _seeded_numpy(numpy), (
+        "numpy.random was seeded for all that follows: restore its state, or use "
+        "numpy.random.default_rng(seed)"
     )
-    assert torch.are_deterministic_algorithms_enabled() == strict, (
-        "torch.use_deterministic_algorithms was changed for all that follows"
-    )
+    for (sentence, read, _), before in zip(_SETTINGS, settings, strict=True):
+        assert read() == before, sentence
+
+
+_ROUNDS = 50  # a test draws fewer than 50 * 624 numbers
+
+
+def _seeded_python(before: Any) -> bool:
+    """Return whether the state of `random` was set, not reached from `before` by drawing.
+
+    The generator computes 624 words at a time; drawing only moves a position until all are used.
+    """
+    now, copy = random.getstate()[1][:-1], random.Random()
+    copy.setstate(before)
+    for _ in range(_ROUNDS):
+        if copy.getstate()[1][:-1] == now:
+            return False
+        copy.getrandbits(32 * 624)
+    return True
+
+
+def _seeded_numpy(before: Any) -> bool:
+    """Return whether the state of `numpy.random` was set, not reached from `before` by drawing."""
+    now, copy = np.random.get_state()[1], np.random.RandomState()
+    copy.set_state(before)
+    for _ in range(_ROUNDS):
+        if np.array_equal(copy.get_state()[1], now):
+            return False
+        copy.bytes(4 * 624)
+    return True
 
 
 def random_states() -> dict[str, Any]:
     """Return the states of the global generators of Python, NumPy and PyTorch (CPU only)."""
     name, keys, *rest = np.random.get_state()
+    state = torch.get_rng_state()
     return {
         "random": random.getstate(),
         "numpy.random": (name, keys.tobytes(), *rest),
-        "torch": torch.get_rng_state().numpy().tobytes(),
+        # numpy() would count as a read where a checker records the reads of an answer
+        "torch": ctypes.string_at(state.data_ptr(), state.nbytes),
     }
 
 
@@ -236,6 +312,20 @@ def random_state_kept(wrong: str = "the stream of {} is not where it was") -> It
     yield
     for name, state in random_states().items():
         assert state == before[name], wrong.format(name)
+
+
+def without_draws(answer: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `answer` so that a call raises if it advances a global generator."""
+
+    @functools.wraps(answer)
+    def asked(*arguments: Any, **named: Any) -> Any:
+        with random_state_kept(
+            "the random state of {} was changed: draw no random numbers, or use a generator of "
+            "your own"
+        ):
+            return answer(*arguments, **named)
+
+    return asked
 
 
 Fact = tuple[str, str, Any]  # category, sentence if the value changed, value to compare
@@ -285,11 +375,20 @@ def _facts(value: Any, name: str, hint: str = ": work on a copy") -> Iterator[Fa
         grad = value.grad if value.is_leaf else None
         bits = None if grad is None else _Bits(grad)
         yield "gradients", f"the gradient of {name} was changed", bits
+        hooks = (value._backward_hooks, getattr(value, "_post_accumulate_grad_hooks", None))
+        yield (
+            "hooks",
+            f"a hook is left on {name}, or another's is gone",
+            [len(h or ()) for h in hooks],
+        )
     elif isinstance(value, np.ndarray):
         bits = (value.dtype, value.shape, value.tobytes())
         yield "values", f"{name} was changed{hint}", bits
     elif isinstance(value, nn.Module):
         yield from _facts_of_module(value, name)
+    elif isinstance(value, Optimizer):
+        for n, group in enumerate(value.param_groups):
+            yield from _facts(group, f"group {n} of {name}", "")
     elif isinstance(value, Mapping | list | tuple):
         keys = list(value) if isinstance(value, Mapping) else len(value)
         yield "entries", f"{name} was changed: entries were added, removed or moved", keys
@@ -304,8 +403,8 @@ def _facts_of_module(model: nn.Module, name: str) -> Iterator[Fact]:
         where = f"{path} of {name}" if path else name
         mode = "training" if module.training else "eval"
         yield "modes", f"{where} came in {mode} mode and was left in another", module.training
-        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
-        yield "hooks", f"a hook is left on {where}, or another's is gone", [len(h) for h in hooks]
+        hooks = [len(h) for k, h in vars(module).items() if k.endswith("_hooks")]
+        yield "hooks", f"a hook is left on {where}, or another's is gone", hooks
         if type(module).__module__.startswith("torch.nn"):
             yield "settings", f"a setting of {where} was changed", _settings(module)
     named = (*model.named_parameters(), *model.named_buffers())
@@ -325,7 +424,8 @@ class _Bits:
 
     def __init__(self, tensor: Tensor) -> None:
         self.kind = (tensor.dtype, tensor.shape, tensor.device, tensor.layout)
-        numbers = not tensor.is_meta and tensor.layout == torch.strided
+        plain = type(tensor) in (Tensor, nn.Parameter)  # a fake tensor has no values
+        numbers = plain and not tensor.is_meta and tensor.layout == torch.strided
         self.values = tensor.detach().clone() if numbers else None
 
     def __eq__(self, other: object) -> bool:
