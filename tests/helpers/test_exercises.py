@@ -19,10 +19,17 @@ from verdicts import expect
 from helpers.evaluation import evaluating
 
 NOT_A_FUNCTION = {"check_root", "check_clip", "check_normalize", "check_standardized"}
-IN_THREADS = {"check_mean"}  # the grad mode is thread-local
+IN_THREADS = {"check_mean"}  # grad mode, autocast and the number of threads are thread-local
 CHANGES_MODES = {"check_train_mode"}
 COMES_IN_EVAL = {"check_answers", "check_mean_loss"}
-DRAWS = {"check_init", "check_resume", "check_table", "check_train_only_b", "check_undisturbed"}
+DRAWS = {  # the solution draws, or the checker tests a property of the draws
+    "check_capture",
+    "check_init",
+    "check_resume",
+    "check_table",
+    "check_train_only_b",
+    "check_undisturbed",
+}
 NO_NUMBER = {"check_accuracy", "check_to_device"}  # returns a float; returns the input's type
 ANSWERS = pytest.mark.parametrize(("chapter", "check"), ALL)
 FUNCTIONS = pytest.mark.parametrize(
@@ -198,6 +205,8 @@ def test_changed_default_dtype_is_rejected(chapter, check):
     ],
 )
 def test_changed_global_setting_is_rejected(chapter, check, spoil, says):
+    if check in IN_THREADS and spoil in (change_threads, leave_autocast_on):
+        return
     threads, python = torch.get_num_threads(), random.getstate()
     assert says in attack(chapter, check, spoil).message
     assert not torch.is_anomaly_enabled() and not torch.are_deterministic_algorithms_enabled()
@@ -877,7 +886,133 @@ def viewed(check):
     return f
 
 
+def at_least_two(check, position=0):
+    """Return the solution, which fails if the argument at `position` has one row."""
+
+    def f(*arguments):
+        if len(arguments[position]) < 2:
+            raise ValueError("one row")
+        return book(check)(*arguments)
+
+    return f
+
+
+def flat(check):
+    """Return the solution, which flattens its first argument with `view`."""
+    return lambda x, *rest: book(check)(x.view(-1).view(x.shape), *rest)
+
+
+def changed(check, change):
+    """Return the solution with its result passed to `change`."""
+    return lambda *arguments: change(book(check)(*arguments))
+
+
+def resume_into_the_checkpoint(checkpoint, build, schedule):
+    model, _ = build()
+    model.load_state_dict(checkpoint["model"], assign=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scheduler = schedule(optimizer)
+    optimizer.load_state_dict(copy.deepcopy(checkpoint["optimizer"]))
+    scheduler.load_state_dict(checkpoint["scheduler"])
+    return model, optimizer, scheduler
+
+
+def hook_left(model, *_):
+    model[0].register_forward_hook(lambda *_: None)
+
+
+def other_eps(model, *_):
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            layer.eps = 0.1
+
+
+def zeroed(model, batches, loss_fn):
+    batches = list(batches)
+    result = book("check_mean_loss")(model, iter(batches), loss_fn)
+    for x, _ in batches:
+        x.zero_()
+    return result
+
+
+def trainable_layers(model):
+    layers = [m for m in model.modules() if any(p.requires_grad for p in m.parameters(False))]
+    parameters = {p for layer in layers for p in layer.parameters(False)}
+    return sum(p.numel() for p in parameters), sum(b.numel() for b in model.buffers())
+
+
+def float_buffers(model):
+    floats = (b for b in model.buffers() if b.is_floating_point() or b.dim() == 0)
+    return book("check_count")(model)[0], sum(b.numel() for b in floats)
+
+
+def hides_nothing(prediction, target):
+    observed = ~target.isnan()
+    error = (prediction - target.nan_to_num()).square() * observed
+    count = observed.sum(1)
+    return (error.sum(1) / count.clamp(min=1)).sum() / (count > 0).sum().clamp(min=1)
+
+
+def padding_needs_a_vector(vocab, vectors, dim):
+    vectors["<pad>"]
+    return book("check_table")(vocab, vectors, dim)
+
+
+def ends_at_total(t, warm_up, total):
+    return (
+        1 / (total - warm_up) if t > total == warm_up else book("check_factor")(t, warm_up, total)
+    )
+
+
 WRONG = [
+    ("check_factor", ends_at_total, "raised ZeroDivisionError"),
+    ("check_factor", lambda t, w, n: book("check_factor")(t, w, n) if t <= 2 * n else 1, "it is 0"),
+    ("check_resume", resume_into_the_checkpoint, "copy it before you load it"),
+    ("check_cross_entropy", at_least_two("check_cross_entropy"), "one row"),
+    ("check_smoothing", at_least_two("check_smoothing"), "one row"),
+    ("check_releasable", then("check_releasable", list.reverse), "snapshot was changed"),
+    ("check_mean_loss", zeroed, "was changed: work on a copy"),
+    (
+        "check_scaled_step",
+        then("check_scaled_step", lambda *a: a[4].set_growth_interval(5)),
+        "a setting of the scaler",
+    ),
+    (
+        "check_scaled_step",
+        then("check_scaled_step", lambda *a: a[3].param_groups[0].update(momentum=0.9)),
+        "group 0 of optimizer was changed",
+    ),
+    ("check_rms", flat("check_rms"), "view size is not compatible"),
+    ("check_rms", then("check_rms", Tensor.requires_grad_), "requires_grad of x"),
+    ("check_count", trainable_layers, "a frozen parameter"),
+    ("check_count", float_buffers, "a buffer of integers"),
+    ("check_recompute", then("check_recompute", hook_left), "a hook is left"),
+    ("check_recompute", then("check_recompute", other_eps), "a setting of"),
+    ("check_init", then("check_init", other_eps), "a setting of"),
+    ("check_merge", at_least_two("check_merge"), "one row"),
+    ("check_nearest", flat("check_nearest"), "view size is not compatible"),
+    ("check_mean_below", at_least_two("check_mean_below"), "one row"),
+    ("check_double_target", at_least_two("check_double_target"), "one row"),
+    ("check_legal_entropy", at_least_two("check_legal_entropy"), "one row"),
+    ("check_legal_entropy", changed("check_legal_entropy", Tensor.squeeze), "expected shape"),
+    ("check_tag_loss", at_least_two("check_tag_loss"), "one row"),
+    ("check_table", padding_needs_a_vector, "raised KeyError"),
+    ("check_class_means", changed("check_class_means", Tensor.squeeze), "expected shape"),
+    ("check_class_means", flat("check_class_means"), "view size is not compatible"),
+    ("check_distances", at_least_two("check_distances"), "one row"),
+    ("check_distances", flat("check_distances"), "view size is not compatible"),
+    (
+        "check_mean_of",
+        lambda batches: book("check_mean_of")(b.view(-1) for b in batches),
+        "view size is not compatible",
+    ),
+    ("check_series_mse", hides_nothing, "the prediction of a missing target"),
+    ("check_split_heads", changed("check_split_heads", Tensor.squeeze), "expected shape"),
+    (
+        "check_compact",
+        changed("check_compact", lambda state: {k: t.detach() for k, t in state.items()}),
+        "another tensor is returned",
+    ),
     ("check_attend", viewed("check_attend"), "view size is not compatible"),
     ("check_to_uint8", viewed("check_to_uint8"), "view size is not compatible"),
     ("check_to_uint8", clamped_as_int, "a value above 1 did not become 255"),

@@ -271,6 +271,7 @@ def check_capture(answer: Callable[[nn.Module, Sequence[str], Tensor], Any]) -> 
             _capture_clean,
             _capture_errors,
         ],
+        draws=True,
     )
 
 

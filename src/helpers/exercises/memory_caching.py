@@ -102,7 +102,8 @@ def _releasable_agrees(
         want = step.counters.reserved - after.counters.reserved
         count = len(step.snapshot)
         where = f"with {count} segment{'s' * (count > 1)}" if count else "without a segment"
-        got = answer(step.snapshot)
+        with unchanged(snapshot=step.snapshot):
+            got = answer(step.snapshot)
         _is_bytes(got, where)
         free = step.counters.reserved - step.counters.allocated
         hint = "count the segments in which no block is allocated, each with its whole size"
@@ -165,7 +166,7 @@ def _mean_loss_is_right(answer: Callable[..., float]) -> None:
         want = sum(loss * n for loss, n in zip(losses, sizes, strict=True)) / sum(sizes)
         for p in model.parameters():
             p.grad = torch.ones_like(p)
-        with unchanged("modes", model=model):
+        with unchanged("modes", model=model), unchanged(batches=batches):
             got = answer(model, iter(batches), loss_fn)
         assert got is not None, "your function returned None, not the mean loss"
         assert not isinstance(got, torch.Tensor), (

@@ -54,6 +54,8 @@ def _scaled_step_run(f: Callable, share: float, stale: bool = False) -> None:
     def close(factor: float) -> bool:
         return math.isclose(taken, factor, rel_tol=5e-4) and bool(straight)
 
+    growth = scaler.get_growth_interval(), scaler.get_growth_factor(), scaler.get_backoff_factor()
+    assert growth == (2000, 2.0, 0.5), "a setting of the scaler was changed"
     if close(min(1.0, share)):
         assert scaler.get_scale() == scale, "the scale changed after a successful step"
         return
@@ -137,6 +139,7 @@ def _rms_plain(f):
     _rms_compare(f, torch.randn(4, 16), "wrong even in float32")
     _rms_compare(f, torch.randn(2, 3, 5), "wrong for three dimensions: only the last is averaged")
     _rms_compare(f, torch.randn(7), "wrong for a single dimension")
+    _rms_compare(f, torch.randn(5, 4, 3).mT, "wrong for a transposed tensor")
 
 
 def _rms_large(f):

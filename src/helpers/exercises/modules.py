@@ -38,11 +38,15 @@ def check_count(answer: Callable[[nn.Module], tuple[int, int]]) -> Verdict:
         model = nn.Linear(a, 1)
         model.register_buffer("scratch", torch.zeros(a), persistent=False)
         assert ask(f, model)[1] == a, "a non-persistent buffer is a buffer, too"
+        model.register_buffer("ids", torch.arange(a))
+        assert ask(f, model)[1] == 2 * a, "a buffer of integers is a buffer, too"
 
     def frozen(f):
         model = in_two_modes(nn.Sequential(nn.Linear(width(), 3), nn.Linear(3, 2)))
         model[0].requires_grad_(False)
         assert ask(f, model)[0] == 8, "a frozen parameter is counted as trainable"
+        model[1].bias.requires_grad_(False)
+        assert ask(f, model)[0] == 6, "a frozen parameter is counted as trainable"
 
     def shared(f):
         a = width()

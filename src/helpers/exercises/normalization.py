@@ -14,7 +14,6 @@ from helpers.exercises.tools import (
     close,
     in_two_modes,
     leaves,
-    random_state_kept,
     tensors,
     unchanged,
 )
@@ -71,7 +70,7 @@ def _recompute_the_rest(f: Callable, training: bool, frozen: bool) -> None:
     model[1].train(not frozen)
     modes = {name or "the model": m.training for name, m in model.named_modules()}
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    with random_state_kept("the random state of {} was changed: the statistics need no seed"):
+    with unchanged("values modes", model=model):
         f(model, batches)
     for name, p in model.named_parameters():
         assert torch.equal(p, before[name]), f"the parameter {name} has changed"
@@ -151,6 +150,11 @@ def check_merge(answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]
         assert torch.allclose(got, right, atol=1e-4), "the variance is not that of the whole batch"
         assert torch.allclose(got, right, rtol=0, atol=1e-10), digits.format("variance")
 
+    def single(f: Callable) -> None:
+        means, variances, counts = (t[:1] for t in case()[0])
+        for got, right in zip(f(means, variances, counts), (means[0], variances[0]), strict=True):
+            close(got, right, "with one shard the result is its mean and variance")
+
     def far_away(f: Callable) -> None:
         (means, variances, counts), whole = case()
         mean, got = f((means + 30_000).float(), variances.float(), counts)
@@ -159,7 +163,7 @@ def check_merge(answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]
         what = "in float32, means near 30000: two large squares were subtracted"
         assert torch.allclose(got.double(), whole.var(0, correction=0), rtol=0.05), what
 
-    return verdict(answer, [mean, variance, far_away])
+    return verdict(answer, [mean, variance, single, far_away])
 
 
 def _init_model() -> nn.Sequential:
@@ -213,7 +217,7 @@ def _init_others(f: Callable) -> None:
 def _init_same_objects(f: Callable) -> None:
     net = in_two_modes(_init_model())
     before = dict(net.named_parameters())
-    with unchanged("values requires_grad objects settings", net=net):
+    with unchanged("values requires_grad objects", net=net):
         f(net)
     for name, p in net.named_parameters():
         what = f"{name} is a new object: an existing optimizer would train the old one"

@@ -80,6 +80,12 @@ def _double_nan(f):
     assert got[row].isnan(), "a nan in a row that is not terminated is hidden"
 
 
+def _double_single(f):
+    reward, terminated, online, target, gamma = _double_batch()
+    one = [t[:1] for t in (reward, terminated, online, target)]
+    close(f(*one, gamma), _double(*one, gamma), "wrong for a single transition")
+
+
 def _double_graph(f):
     reward, terminated, online, target, gamma = _double_batch()
     for q in (online, target):
@@ -106,7 +112,7 @@ def check_double_target(answer: Callable[..., Tensor]) -> Verdict:
     the shape (N,) and no graph; the Q-values of terminated rows may be nan or inf.
     """
     f = leaves(answer, "reward", "terminated", "online", "target")
-    return verdict(f, [_double_value, _double_nan, _double_graph, _double_dtypes])
+    return verdict(f, [_double_value, _double_nan, _double_single, _double_graph, _double_dtypes])
 
 
 # ---------------------------------------------------------------- returns
@@ -232,6 +238,8 @@ def _entropy_gradient(f):
 def _entropy_extremes(f):
     logits, legal = _legal_batch()
     right = _entropy(logits, legal)
+    close(f(logits[:1], legal[:1]), right[:1], "wrong for a single row")
+    close(f(logits[:, :1], legal[:, :1]), 0 * right, "wrong for a single action")
     for large in (1e6, -1e6):
         close(
             f(logits.masked_fill(~legal, large), legal),

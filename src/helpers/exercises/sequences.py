@@ -155,6 +155,7 @@ def _tag_loss_padded(f: Callable) -> None:
 def _tag_loss_words(f: Callable) -> None:
     why = "average over words, not over the means of the sentences"
     _tag_loss_compare(f, [7, 1, 1, 2], 3, 0, why)
+    _tag_loss_compare(f, [4], 3, 0, "wrong for a batch of one sentence", extra=2)
 
 
 def _tag_loss_other(f: Callable) -> None:
@@ -207,6 +208,8 @@ def _table_case(pad_first: bool = False) -> tuple[dict[str, int], dict[str, Tens
         other = ids.index(0) or 1
         ids[0], ids[other] = ids[other], ids[0]
     vectors = {w: torch.randn(5) for w in ("plot", "boat", "good", "<pad>", "film", "sea")}
+    if pad_first:
+        del vectors["<pad>"]
     return dict(zip(words, ids, strict=True)), vectors, 5
 
 

@@ -196,8 +196,12 @@ def _class_means_dtypes(f):
     wide = torch.cat([values, values], dim=1)
     got = _shaped(f(wide, labels, c), (c, 8))
     assert torch.allclose(got, _class_means_means(wide, labels, c), atol=1e-5), (
-        "8 features come out wrong"
+        f"{wide.shape[1]} features come out wrong"
     )
+    want = _class_means_means(values, labels, c)
+    for few in (1, 2):  # columns of a larger tensor, not contiguous
+        got = _shaped(f(values[:, :few], labels, c), (c, few))
+        assert torch.allclose(got, want[:, :few], atol=1e-5), f"{few} features come out wrong"
 
 
 def _class_means_device(f):
@@ -244,6 +248,13 @@ def check_distances(answer: Callable[[Tensor], Tensor]) -> Verdict:
         assert not got.diagonal().any(), "the distance of a point to itself is not 0"
         assert torch.allclose(got, want, atol=1e-4), "the distances are wrong"
 
+    def edges(f):
+        for x in (torch.randn(1, 3), torch.randn(4, 1), torch.randn(3, 4).t()):
+            got = a_tensor(f(x), (len(x), len(x)))
+            assert torch.allclose(got, exact(x).float(), atol=1e-4), (
+                f"wrong for {len(x)} points of {x.shape[1]} coordinates"
+            )
+
     def far(f):
         x = torch.randn(60, 3) + 1000
         x[::2] -= 2000  # two clusters, so that subtracting the mean is no way out
@@ -272,4 +283,4 @@ def check_distances(answer: Callable[[Tensor], Tensor]) -> Verdict:
         assert got.dtype == x.dtype, f"with float64 points the result is {got.dtype}"
         assert torch.allclose(got, exact(x), rtol=1e-10), "with float64 points digits are lost"
 
-    return verdict(answer, [value, far, gradient, double])
+    return verdict(answer, [value, edges, far, gradient, double])

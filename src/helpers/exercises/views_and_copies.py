@@ -91,6 +91,8 @@ def check_split_heads(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
 
     def values(f):
         compare(f, *draw())
+        for heads in (1, 3):  # a single head; a single feature for each head
+            compare(f, torch.rand(2, 4, 3), heads)
 
     def slices(f):
         x, heads = draw()
@@ -137,6 +139,7 @@ def _compact_whole(f):
     state["half"], state["double"] = torch.rand(4).half(), torch.rand(4).double()
     for name, t in _compact_run(f, state).items():
         assert same_storage(t, state[name]), f"{name} filled its storage, but it was copied"
+        assert t is state[name], f"{name} filled its storage, but another tensor is returned"
 
 
 def _compact_expanded(f):
