@@ -22,7 +22,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -613,10 +613,10 @@ def census(model: nn.Module, *others: Any) -> dict[str, list[str]]:
     """Return the tensors of a model and of other containers, grouped by dtype and device.
 
     The most frequent group comes first. Names are those of parameters and buffers. Plain tensors
-    among a module's attributes, also in lists, tuples and dictionaries, are not moved by `to()` and
-    are marked. `others` are further containers (a batch, `optimizer.state_dict()`); their tensors
-    have a path, such as `"[0]['image']"`. No values are read, so lazy, fake and meta tensors are
-    accepted.
+    among a module's attributes, also in lists, tuples, dictionaries and dataclasses, are not moved
+    by `to()` and are marked. `others` are further containers (a batch, `optimizer.state_dict()`);
+    their tensors have a path, such as `"[0]['image']"`. No values are read, so lazy, fake and meta
+    tensors are accepted.
     """
     groups: dict[str, list[str]] = defaultdict(list)
 
@@ -641,8 +641,14 @@ def census(model: nn.Module, *others: Any) -> dict[str, list[str]]:
 
 
 def _as_dicts(value: Any) -> Any:
-    """Return containers, with a dict for each mapping that pytree does not traverse."""
-    return tree_map(lambda x: _as_dicts(dict(x)) if isinstance(x, Mapping) else x, value)
+    """Return containers, with a dict for each mapping and dataclass unknown to pytree."""
+
+    def entries(x: Any) -> Any:
+        if is_dataclass(x) and not isinstance(x, type):
+            x = {one.name: getattr(x, one.name, None) for one in fields(x)}
+        return _as_dicts(dict(x)) if isinstance(x, Mapping) else x
+
+    return tree_map(entries, value)
 
 
 # ---------------------------------------------------------------- what is never freed?

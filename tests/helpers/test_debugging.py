@@ -736,11 +736,19 @@ def test_census_supports_fake_and_meta_tensors():
 MASK = "mask (plain attribute)"
 
 
+@dataclass
+class Batch:
+    x: dict
+    y: torch.Tensor
+
+
 def test_census_searches_containers():
     model = nn.Module()
     model.rnn, model.masks, model.by = nn.LSTM(2, 2), [torch.ones(2)], {"k": torch.ones(1)}
     plain = [name for name in debugging.census(model)["float32 on cpu"] if "plain" in name]
     assert plain == ["masks[0] (plain attribute)", "by['k'] (plain attribute)"]
+    batch = debugging.census(nn.ReLU(), [Batch({"x": torch.ones(1)}, torch.ones(1).double())])
+    assert batch == {"float32 on cpu": ["[0][0]['x']['x']"], "float64 on cpu": ["[0][0]['y']"]}
 
 
 # ---------------------------------------------------------------- leaks

@@ -388,6 +388,14 @@ def freeze(model, *_):
     model.requires_grad_(False)
 
 
+def unfreeze(model, *_):
+    model.requires_grad_(True)
+
+
+def hooked(model, *_):
+    model.register_forward_hook(lambda *_: None)
+
+
 def clear(model, *_):
     model.zero_grad()
 
@@ -1102,6 +1110,73 @@ WRONG = [
     ("check_table", tiny_vectors, "words without a vector"),
     ("check_class_means", sums_in_half, "overflowed"),
     ("check_windows", loop_over_rows, "into Python"),
+    ("check_mask", lambda *args: book("check_mask")(*args).squeeze(), "expected shape"),
+    ("check_max_readout", lambda *args: book("check_max_readout")(*args).squeeze(), "shape"),
+    ("check_predict", lambda *args: book("check_predict")(*args).squeeze(0), "expected shape"),
+    ("check_ddim_step", lambda *args: book("check_ddim_step")(*args).squeeze(0), "shape"),
+    ("check_kl", lambda *args: book("check_kl")(*(x.clamp(-10, 10) for x in args)), "clamped"),
+    (
+        "check_weighted_mean",
+        lambda x, *edges: book("check_weighted_mean")(x.clamp(-100, 100), *edges),
+        "wrong for one node with one feature and a self-loop",
+    ),
+    (
+        "check_straight_through",
+        lambda x: book("check_straight_through")(x.nan_to_num()),
+        "a nan is hidden",
+    ),
+    (
+        "check_groups",
+        lambda *args: [g | {"weight_decay": 0.1} for g in book("check_groups")(*args)],
+        "another setting",
+    ),
+    (
+        "check_continue",
+        then("check_continue", lambda optimizer, *_: optimizer.zero_grad()),
+        "the gradient of",
+    ),
+    ("check_load_matching", then("check_load_matching", clear), "the gradient of"),
+    ("check_load", then("check_load", clear), "the gradient of"),
+    ("check_groups", then("check_groups", clear), "the gradient of"),
+    ("check_capture", then("check_capture", clear), "the gradient of"),
+    ("check_accuracy", then("check_accuracy", clear), "the gradient of"),
+    ("check_answers", then("check_answers", clear), "the gradient of"),
+    ("check_train_mode", then("check_train_mode", hooked), "a hook is left"),
+    ("check_bad_samples", then("check_bad_samples", hooked), "a hook is left"),
+    ("check_stream", then("check_stream", unfreeze), "requires_grad of"),
+    ("check_load_matching", then("check_load_matching", unfreeze), "requires_grad of"),
+    ("check_load", then("check_load", unfreeze), "requires_grad of"),
+    ("check_accuracy", then("check_accuracy", unfreeze), "requires_grad of"),
+    ("check_predict", then("check_predict", unfreeze), "requires_grad of"),
+    ("check_move", then("check_move", unfreeze), "requires_grad of"),
+    ("check_guarded_step", then("check_guarded_step", unfreeze), "requires_grad of"),
+    ("check_bad_samples", then("check_bad_samples", unfreeze), "`requires_grad` of"),
+    (
+        "check_train_only_b",
+        then("check_train_only_b", lambda a, b, x: unfreeze(a)),
+        "requires_grad of",
+    ),
+    *[
+        (check, viewed(check), "view size is not compatible")
+        for check in (
+            "check_mask",
+            "check_accumulate",
+            "check_dice",
+            "check_masked_mean",
+            "check_signed_sqrt",
+            "check_shard_gradients",
+            "check_bad_samples",
+            "check_train_only_b",
+            "check_mistaken_for",
+            "check_quantize",
+            "check_capture",
+            "check_document_rule",
+            "check_generator_step",
+            "check_predict",
+            "check_stream",
+            "check_subgraph",
+        )
+    ],
 ]
 
 

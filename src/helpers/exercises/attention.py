@@ -135,6 +135,12 @@ def _mask_behind(f):
     _mask_hides(f, keep, _between(2, 3))
 
 
+def _mask_single(f):
+    _mask_hides(f, torch.ones(1, 1, dtype=torch.bool), 1)
+    _mask_hides(f, torch.ones(2, 1, dtype=torch.bool), 2)
+    _mask_hides(f, torch.tensor([[True, False]]), 1)
+
+
 def _mask_front(f):
     length = _between(4, 6)
     keep = torch.arange(length) >= torch.tensor([[0], [length - 1], [2]])
@@ -154,7 +160,7 @@ def check_mask(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
     sample. Through the module the mask must hide the padding and all later tokens from the real
     ones, and leave every output and every gradient finite.
     """
-    return verdict(answer, [_mask_causal, _mask_behind, _mask_front, _mask_anywhere])
+    return verdict(answer, [_mask_causal, _mask_behind, _mask_front, _mask_anywhere, _mask_single])
 
 
 def _window_draw(length):

@@ -24,7 +24,7 @@ def _accumulate_model_and_chunks(
         size = valid + int(torch.randint(1, 4, ()))
         labels = torch.randint(0, 3, (size,))
         labels[torch.randperm(size)[valid:]] = -100
-        chunks.append((torch.randn(size, 5, dtype=torch.float64), labels))
+        chunks.append((torch.randn(5, size, dtype=torch.float64).T, labels))
     return model, chunks
 
 

@@ -135,6 +135,7 @@ def check_masked_mean(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
             loss, keep = torch.rand(40), torch.arange(40) < count
             loss[0], loss[5:9] = 0, 0  # a loss of 0 counts
             compare(f, loss.requires_grad_(), keep)
+        compare(f, torch.rand(1, requires_grad=True), torch.ones(1, dtype=torch.bool))
         keep = (torch.randperm(12) < 5).view(3, 4)
         compare(f, torch.rand(3, 4, requires_grad=True), keep)  # a loss per pixel or word
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from helpers.checkpoints import differences
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import in_two_modes, instance, unchanged
+from helpers.exercises.tools import in_two_modes, instance, unchanged, with_gradients
 
 
 def _load_matching_case(dtype=torch.float32):
@@ -29,7 +29,10 @@ def _load_matching_case(dtype=torch.float32):
         )
         for n in sizes
     )
-    return in_two_modes(model), other.state_dict() | {"extra.weight": torch.randn(2)}
+    model[0].bias.requires_grad_(False)
+    return with_gradients(in_two_modes(model)), other.state_dict() | {
+        "extra.weight": torch.randn(2)
+    }
 
 
 def _load_matching_call(f, model, saved):
@@ -133,7 +136,10 @@ def _continue_rest(f):
     new, saved, lr = _continue_case()
     expected = copy.deepcopy(saved)
     weights = [(p, p.detach().clone()) for group in new.param_groups for p in group["params"]]
-    f(new, saved, lr)
+    for p, _ in weights:
+        p.grad = torch.ones_like(p)
+    with unchanged(saved=saved, parameters=[p for p, _ in weights]):
+        f(new, saved, lr)
     got = new.state_dict()
     now = [p for group in new.param_groups for p in group["params"]]
     same = len(now) == len(weights) and all(

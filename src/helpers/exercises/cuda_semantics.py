@@ -211,7 +211,7 @@ class _Scaled(nn.Sequential):
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__(*layers)
-        self.scale = nn.Parameter(torch.ones(1))
+        self.scale = nn.Parameter(torch.ones(1), requires_grad=False)
         self.register_buffer("shift", torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:

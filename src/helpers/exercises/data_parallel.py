@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import close, in_two_modes, instance, unchanged
+from helpers.exercises.tools import close, in_two_modes, instance, unchanged, with_gradients
 
 Shards = list[tuple[Tensor, Tensor]]
 
 
 def _shards(sizes: Sequence[int], dtype: torch.dtype = torch.float32) -> Shards:
-    return [(torch.randn(n, 3, dtype=dtype), torch.randn(n, 2, dtype=dtype)) for n in sizes]
+    return [(torch.randn(3, n, dtype=dtype).T, torch.randn(2, n, dtype=dtype).T) for n in sizes]
 
 
 def _uneven() -> list[int]:
@@ -110,9 +110,15 @@ def _load_saved(prefix: str, make: Callable[[], nn.Module] = _network) -> tuple[
 def _load_try_loading(f: Any, prefix: str, make: Callable[[], nn.Module], of: str) -> None:
     plain, checkpoint = _load_saved(prefix, make)
     keys, versions, model = list(checkpoint), dict(checkpoint._metadata), in_two_modes(make())
+    next(model.parameters()).requires_grad_(False)
+    with_gradients(model)
     what = f"{of} with the prefix {prefix!r}" if prefix else f"{of} without a prefix"
     try:
-        with unchanged("values objects settings", model=model):  # torch.compile sets one
+        # torch.compile changes a setting
+        with (
+            unchanged("values objects settings", model=model),
+            unchanged("entries objects", checkpoint=checkpoint),
+        ):
             f(model, checkpoint)
     except (RuntimeError, KeyError) as error:
         line = str(error).strip().splitlines()[-1].strip()

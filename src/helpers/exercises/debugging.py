@@ -62,6 +62,7 @@ class _Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.used, self.unused = nn.Linear(3, 4), nn.Linear(3, 4)
+        self.unused.bias.requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.used(x)
@@ -192,7 +193,7 @@ def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) 
 def _bad_samples_case() -> tuple[nn.Module, Tensor, Tensor]:
     model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(), nn.Linear(6, 3))
     n = int(torch.randint(8, 14, ()))
-    return model, torch.randn(n, 4), torch.randint(3, (n,))
+    return model, torch.randn(4, n).T, torch.randint(3, (n,))
 
 
 def _bad_samples_compare(
@@ -200,11 +201,13 @@ def _bad_samples_compare(
 ) -> None:
     for p in model.parameters():
         p.grad = torch.ones_like(p)
+    first = next(model.parameters()).requires_grad_(False)
     modes = [m.training for m in model.modules()]
     state = {name: t.clone() for name, t in model.state_dict().items()}
     before = x.clone(), y.clone()
     streams = random_states()
-    got = f(model, x, y)
+    with unchanged("values gradients modes objects requires_grad", **{"the model": model}):
+        got = f(model, x, y)
     drawn = random_states() != streams
     got = ints(got, "return a list of ints")
     assert [m.training for m in model.modules()] == modes, "the mode of a module has changed"
@@ -213,7 +216,7 @@ def _bad_samples_compare(
     now = model.state_dict()
     same = [t.dtype == now[n].dtype and torch.equal(t, now[n]) for n, t in state.items()]
     assert all(same), "a parameter or buffer of the model has changed"
-    assert all(p.requires_grad for p in model.parameters()), (
+    assert all(p.requires_grad == (p is not first) for p in model.parameters()), (
         "`requires_grad` of a parameter has changed"
     )
     assert all(p.grad is not None and (p.grad == 1).all() for p in model.parameters()), (

@@ -24,7 +24,7 @@ def check_train_only_b(answer: Callable[[nn.Module, nn.Module, Tensor], Tensor])
 
     def models(dtype=torch.float32):
         a = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Dropout(), nn.Linear(16, 4))
-        x = torch.randn(int(torch.randint(5, 9, ())), 3)
+        x = torch.randn(3, int(torch.randint(5, 9, ()))).T
         return a.to(dtype), nn.Linear(4, 1).to(dtype), x.to(dtype) / 3
 
     def value(f):
@@ -56,6 +56,7 @@ def check_train_only_b(answer: Callable[[nn.Module, nn.Module, Tensor], Tensor])
     def untouched(f):
         a, b, x = models()
         a[1].eval()
+        a[0].bias.requires_grad_(False)
         for p in (*a.parameters(), *b.parameters()):
             p.grad = torch.ones_like(p)
         leaves(f, "A", "B", "x")(a, b, x)
@@ -97,6 +98,9 @@ def check_straight_through(answer: Callable[[Tensor], Tensor]) -> Verdict:
 
     def dtypes(f):
         in_dtypes(f, torch.round, torch.linspace(-3e9, 3e9, 8))
+        for shape in ((), (1,), (1, 1), (0, 2)):
+            close(f(torch.full(shape, 1.7)), torch.full(shape, 2.0), "the value is not x.round()")
+        close(f(torch.full((2,), torch.nan)), torch.full((2,), torch.nan), "a nan is hidden")
 
     def backward(f):
         x, upstream = torch.randn(5, requires_grad=True), torch.randn(5)

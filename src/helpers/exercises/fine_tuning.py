@@ -10,7 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import close, in_two_modes, instance, random_state_kept, unchanged
+from helpers.exercises.tools import (
+    close,
+    in_two_modes,
+    instance,
+    leaves,
+    random_state_kept,
+    unchanged,
+    with_gradients,
+)
 
 
 def _groups_case() -> tuple[nn.Module, float]:
@@ -21,7 +29,7 @@ def _groups_case() -> tuple[nn.Module, float]:
     model.head = nn.Linear(4, int(torch.randint(2, 6, ())))
     model.head.scale = nn.Parameter(torch.ones(1), requires_grad=False)
     model.token = nn.Parameter(torch.ones(4))  # of the model, of no child
-    return in_two_modes(model), 10 ** -(1 + 2 * torch.rand(()).item())
+    return with_gradients(in_two_modes(model)), 10 ** -(1 + 2 * torch.rand(()).item())
 
 
 def _groups_form(f: Callable) -> None:
@@ -51,6 +59,11 @@ def _groups_members(f: Callable) -> None:
 def _groups_rates(f: Callable, model: nn.Module, head: str, lr: float) -> None:
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
     optimizer = torch.optim.SGD(f(model, head, lr), lr=1.0)
+    for group in optimizer.param_groups:
+        same = all(
+            group[name] == optimizer.defaults[name] for name in optimizer.defaults.keys() - {"lr"}
+        )
+        assert same, "a group has another setting besides its learning rate"
     rates = {id(p): g["lr"] for g in optimizer.param_groups for p in g["params"]}
     for name, p in model.named_parameters():
         assert p.requires_grad == (name not in frozen), "requires_grad has changed"
@@ -127,7 +140,7 @@ def check_train_mode(answer: Callable[[nn.Module], Any]) -> Verdict:
         flags = [p.requires_grad for p in model[1].parameters()]
         assert flags == [False] * 4 + [True] * 4, "requires_grad has changed"
 
-    return verdict(answer, [statistics, modes, again])
+    return verdict(leaves(answer, "the model", but="modes"), [statistics, modes, again])
 
 
 def _norm(frozen: bool) -> nn.Sequential:
@@ -140,7 +153,9 @@ def _capture_case(dtype: torch.dtype = torch.float32) -> tuple[nn.Module, Tensor
     model.eval()
     block[1].running_mean.uniform_(-1, 1)
     block[1].running_var.uniform_(0.5, 2)
-    return model.to(dtype), torch.randn(int(torch.randint(8, 16, ())), 3, dtype=dtype)
+    return with_gradients(model.to(dtype)), torch.randn(
+        3, int(torch.randint(8, 16, ())), dtype=dtype
+    ).T
 
 
 def _capture_alike(name: str, got: Any, right: Tensor) -> None:

@@ -45,7 +45,7 @@ def _gan(dtype: torch.dtype = torch.float32) -> tuple[nn.Module, _Recorder, Any,
     G(torch.randn(3, latent, dtype=dtype)).sum().backward()  # of an earlier step
     D.modes.clear()
     optimizer = torch.optim.SGD(G.parameters(), lr=0.5)
-    return G, D, optimizer, torch.randn(between(4, 7), latent, dtype=dtype)
+    return G, D, optimizer, torch.randn(latent, between(4, 7), dtype=dtype).T
 
 
 def _after_step(G: nn.Module, D: nn.Module, z: Tensor, loss: Callable[[Tensor], Tensor]) -> list:
@@ -210,6 +210,19 @@ def _kl_equal(f: Callable) -> None:
     assert got.abs() < 1e-5, "for equal distributions the KL is 0"
 
 
+def _kl_others(f: Callable) -> None:
+    for shape in ((1, 4), (5, 1), (1, 1)):
+        inputs = [torch.randn(shape) for _ in range(4)]
+        close(one_number(f(*inputs)), _kl_right(*inputs), f"wrong for the shape {shape}", 1e-4)
+    inputs = [torch.tensor([[x]]) for x in (30.0, 25.0, -3.0, -20.0)]
+    close(
+        one_number(f(*inputs)),
+        _kl_right(*inputs),
+        "wrong for large values: nothing may be clamped",
+        1e-4,
+    )
+
+
 def _kl_gradient(f: Callable) -> None:
     inputs = [x.requires_grad_() for x in _kl_draw()]
     for x in inputs:
@@ -227,7 +240,7 @@ def check_kl(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Verd
     batch, with gradients for all four.
     """
     asked = leaves(answer, "mu", "logvar", "prior_mu", "prior_logvar")
-    return verdict(asked, [_kl_value, _kl_equal, _kl_gradient, _kl_dtypes])
+    return verdict(asked, [_kl_value, _kl_equal, _kl_others, _kl_gradient, _kl_dtypes])
 
 
 # ---------------------------------------------------------------- a step of DDIM
@@ -254,7 +267,7 @@ def _ddim_draw(*shape: int) -> list[Tensor]:
 
 
 def _ddim_value(f: Callable) -> None:
-    for shape in ((5, 3), (4, 2, 3, 6), (7,)):
+    for shape in ((5, 3), (4, 2, 3, 6), (7,), (1, 3), (1, 1, 1, 1)):
         inputs = _ddim_draw(*shape)
         got = a_tensor(f(*inputs), shape, torch.float32)
         if torch.allclose(got, _ddim(*inputs), rtol=1e-4, atol=1e-4):

@@ -21,11 +21,12 @@ def _network() -> nn.Sequential:
         nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Sequential(nn.ReLU(), nn.Dropout()), nn.Linear(8, 2)
     )
     net[1].running_mean.normal_()
+    net[0].bias.requires_grad_(False)
     return net
 
 
 def _predict_case(dtype=torch.float32):
-    return _network().to(dtype), torch.randn(random.randint(4, 9), 3, dtype=dtype)
+    return _network().to(dtype), torch.randn(3, random.randint(4, 9), dtype=dtype).T
 
 
 def _predict_value(f, dtype=torch.float32):
@@ -38,6 +39,11 @@ def _predict_value(f, dtype=torch.float32):
         out = a_tensor(f(net, x))
         assert out.shape == expected.shape, f"expected shape (n, 2), got {tuple(out.shape)}"
         close(out, expected, "this is not the output in eval mode")
+
+
+def _predict_single(f):
+    net, x = _predict_case()
+    close(f(net, x[:1]), copy.deepcopy(net).eval()(x[:1]).detach(), "wrong for a single sample")
 
 
 def _predict_graph(f):
@@ -96,6 +102,7 @@ def check_predict(answer: Callable[[nn.Module, Tensor], Tensor]) -> Verdict:
         [
             _predict_value,
             lambda f: _predict_value(f, torch.float64),
+            _predict_single,
             _predict_graph,
             _predict_modes,
             _predict_broken,
@@ -109,6 +116,8 @@ def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
 
     def sources() -> Iterator[tuple[str, Tensor, torch.dtype]]:
         shape = (random.randint(1, 4), random.randint(1, 4))
+        yield "a single number", torch.randn(()), torch.float32
+        yield "an empty tensor", torch.randn(0, 2), torch.float64
         yield "integers", torch.randint(-9, 9, shape), torch.float32
         yield "a plain tensor", torch.randn(shape), torch.float64
         yield "a plain tensor of that dtype", torch.randn(shape), torch.float32
@@ -152,7 +161,8 @@ def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
 
 def _stream_case(dtype=torch.float32):
     net = in_two_modes(nn.Sequential(nn.Linear(3, 2, dtype=dtype), nn.Identity()))
-    return net, list(torch.randn(random.randint(4, 6), 4, 3, dtype=dtype))
+    net[0].bias.requires_grad_(False)
+    return net, list(torch.randn(random.randint(4, 6), 3, 4, dtype=dtype).mT)
 
 
 def _stream_walk(f, net, batches):
@@ -196,8 +206,10 @@ def _stream_caller(f):
     assert all(flags), "between two outputs, gradients are off in the caller's code"
     assert torch.is_grad_enabled(), "after the loop, gradients are off in the caller's code"
     for _ in f(net, batches):
-        trained = all(p.requires_grad for p in net.parameters())
-        assert trained, "between two outputs, the parameters are frozen in the caller's code"
+        trained = [p.requires_grad for p in net.parameters()]
+        assert trained == [True, False], (
+            "between two outputs, requires_grad of a parameter is changed in the caller's code"
+        )
     with torch.no_grad():
         _, flags = _stream_walk(f, net, batches)
         flags.append(torch.is_grad_enabled())

@@ -90,6 +90,9 @@ def _mean_none(f: Callable) -> None:
     got = a_tensor(f(longer, edges, weight), longer.shape, x.dtype)
     close(got, _mean(longer, edges, weight), "wrong if the last node has no edges", atol=1e-4)
     close(f(x, edges[:, :0], weight[:0]), torch.zeros_like(x), "without edges the result is 0")
+    one = 1e4 * x[:1, :1]
+    loop, alone = torch.zeros(2, 1, dtype=torch.int64), torch.ones(1)
+    close(f(one, loop, alone), one, "wrong for one node with one feature and a self-loop")
 
 
 def _mean_gradient(f: Callable) -> None:
@@ -179,6 +182,8 @@ def _max_one(f: Callable) -> None:
     close(
         f(x, torch.zeros(5, dtype=torch.int64), 1), x.amax(0, keepdim=True), "wrong for one graph"
     )
+    one = torch.zeros(1, dtype=torch.int64)
+    close(f(x[:1, :1], one, 1), x[:1, :1], "wrong for one node with one feature")
     empty = torch.zeros(0, dtype=torch.int64)
     close(f(x[:0], empty, 2), torch.zeros(2, 3), "wrong without nodes: the result is 0")
 
@@ -281,6 +286,7 @@ def _subgraph_edges(f: Callable) -> None:
     close(f(edges, n, torch.arange(n)), edges, "with all nodes in order the edges are the same")
     loop = nodes[[1, 1]][:, None]
     close(f(loop, n, nodes), torch.tensor([[1], [1]]), "a self-loop of a node is an edge")
+    close(f(loop, n, nodes[1:2]), torch.zeros_like(loop), "wrong for one node")
     assert f(edges, n + 5, nodes).shape == _subgraph(edges, nodes).shape, (
         "isolated nodes with large ids change the result"
     )

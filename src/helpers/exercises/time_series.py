@@ -183,6 +183,9 @@ def _series_broken(f):
     prediction = torch.tensor([[torch.nan, 0.0], [1.0, 1.0]])
     got = f(prediction, torch.tensor([[1.0, torch.nan], [1.0, 2.0]]))
     assert got.isnan(), "a nan in the prediction is hidden: a broken model would get a good loss"
+    prediction = torch.tensor([[0.0, torch.nan], [1.0, 1.0]])
+    got = f(prediction, torch.tensor([[1.0, torch.nan], [1.0, 1.0]]))
+    close(got, torch.tensor(0.5), "a nan in the prediction of a missing target changes the result")
 
 
 def _series_dtypes(f):

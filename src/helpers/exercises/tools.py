@@ -154,6 +154,13 @@ def in_two_modes(model: nn.Module) -> Any:
     return model
 
 
+def with_gradients(model: nn.Module) -> Any:
+    """Give each trainable parameter a gradient and return `model`, so that clearing is noticed."""
+    for p in model.parameters():
+        p.grad = torch.ones_like(p) if p.requires_grad else None
+    return model
+
+
 def learns(loss: Any, inputs: Tensor | Sequence[Tensor], wrong: str) -> list[Tensor]:
     """Return the gradients of the sum of `loss`; raise with `wrong` if an input gets none."""
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
@@ -342,13 +349,18 @@ def unchanged(but: str = "", **named: Any) -> Iterator[None]:
                 assert sentence in after and _same(fact, after[sentence]), sentence
 
 
-def leaves(answer: Callable[..., Any], *names: str, but: str = "") -> Callable[..., Any]:
+def leaves(
+    answer: Callable[..., Any], *names: str, but: str = "", copied: bool = True
+) -> Callable[..., Any]:
     """Wrap `answer` so that it raises if it changes its arguments (see `unchanged`).
 
-    `names` are the names of the arguments in the sentence, in order; "" skips an argument.
+    `names` are the names of the arguments in the sentence, in order; "" skips an argument. With
+    `copied`, tensors with several dimensions are passed as copies that are not contiguous.
     """
 
     def asked(*arguments: Any) -> Any:
+        if copied:
+            arguments = tuple(_transposed(a) if type(a) is Tensor else a for a in arguments)
         given = {n: a for n, a in zip(names, arguments, strict=False) if n}
         with unchanged(but, **given):
             return answer(*arguments)
