@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.figures import COLORS, Figure, figure, legend, title
-from helpers.generative import per_sample
 
 _CHINESE = {
     "D's logit for a generated sample": "D 对生成样本的 logit",
@@ -34,41 +33,6 @@ def blobs(n: int, size: int = 8, generator: torch.Generator | None = None) -> Te
     centre = 1 + torch.rand(n, 2, 1, generator=generator) * (size - 3)
     rows, columns = (torch.arange(size) - centre).square().unbind(1)
     return torch.exp(-(rows[:, :, None] + columns[:, None]) / 2)[:, None]
-
-
-class Mixture(nn.Module):
-    """The best possible noise prediction for a one-dimensional mixture of Gaussians.
-
-    It has no parameters to train: the expected noise given `x` has a closed form.
-
-    Args:
-        centres: shape (K,).
-        weights: shape (K,), with the sum 1.
-        std: standard deviation of each Gaussian.
-        alpha_bars: shape (T,).
-    """
-
-    def __init__(self, centres: Tensor, weights: Tensor, std: float, alpha_bars: Tensor) -> None:
-        super().__init__()
-        self.centres, self.weights = centres.double(), weights.double()
-        self.std, self.alpha_bars = std, alpha_bars.double()
-
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """Return data of shape (n,), float32."""
-        chosen = torch.multinomial(self.weights, n, replacement=True, generator=generator)
-        return (self.centres[chosen] + self.std * torch.randn(n, generator=generator)).float()
-
-    def forward(self, x: Tensor, t: Tensor) -> Tensor:
-        """Return the expected noise in `x`, shape (N,), after the steps `t`, int64 of shape (N,).
-
-        The result has the shape and the dtype of `x`.
-        """
-        left = per_sample(self.alpha_bars, t, x.double())[:, None]
-        variance = left * self.std**2 + 1 - left
-        away = left.sqrt() * self.centres - x.double()[:, None]
-        belongs = (self.weights.log() - away.square() / (2 * variance)).softmax(1)
-        score = (belongs * away / variance).sum(1)
-        return (-(1 - left[:, 0]).sqrt() * score).to(x.dtype)
 
 
 def _mlp(sizes: Sequence[int], activation: nn.Module) -> nn.Sequential:
@@ -168,9 +132,3 @@ def draw_rows(rows: Mapping[str, Tensor]) -> Figure:
     axis.set(xlim=(-4.2, count), ylim=(len(rows) - 0.5, -0.5))
     axis.axis("off")
     return drawing
-
-
-def near(x: Tensor, centres: Sequence[float], radius: float) -> float:
-    """Return the share of `x`, shape (N,), that is within `radius` of one of `centres`."""
-    distance = (x[:, None] - torch.tensor(centres)).abs().amin(1)
-    return (distance < radius).double().mean().item()

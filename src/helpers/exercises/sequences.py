@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, close, in_dtypes, instance, leaves
+from helpers.exercises.tools import a_tensor, close, in_dtypes, leaves
 
 
 def _vectors_case(layers: int, both: bool, lengths: list[int], padding: float) -> tuple:
@@ -198,105 +198,4 @@ def check_tag_loss(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor]) -> V
             _tag_loss_first,
             _tag_loss_dtypes,
         ],
-    )
-
-
-def _table_case(pad_first: bool = False) -> tuple[dict[str, int], dict[str, Tensor], int]:
-    words = ["<pad>", "<unk>", "film", "good", "bad", "plot"]
-    ids = torch.randperm(len(words)).tolist()
-    if pad_first != (ids[0] == 0):
-        other = ids.index(0) or 1
-        ids[0], ids[other] = ids[other], ids[0]
-    vectors = {w: torch.randn(5) for w in ("plot", "boat", "good", "<pad>", "film", "sea")}
-    if pad_first:
-        del vectors["<pad>"]
-    return dict(zip(words, ids, strict=True)), vectors, 5
-
-
-def _table_build(
-    f: Callable, pad_first: bool = False
-) -> tuple[nn.Embedding, dict[str, int], dict[str, Tensor]]:
-    vocab, vectors, dim = _table_case(pad_first)
-    table = leaves(f, "vocab", "vectors")(vocab, vectors, dim)
-    instance("an nn.Embedding", table, nn.Embedding)
-    shape = (len(vocab), dim)
-    assert table.weight.shape == shape, (
-        f"expected a table of shape {shape}, got {tuple(table.weight.shape)}"
-    )
-    dtype = table.weight.dtype
-    assert dtype == torch.float32, f"expected float32 like the vectors, got {dtype}"
-    return table, vocab, vectors
-
-
-def _table_known(f: Callable) -> None:
-    table, vocab, vectors = _table_build(f)
-    for word in ("film", "good", "plot"):
-        assert torch.equal(table(torch.tensor(vocab[word])), vectors[word]), (
-            "row i must be the vector of the word with ID i"
-        )
-
-
-def _table_unknown(f: Callable) -> None:
-    table, vocab, _ = _table_build(f)
-    unk, bad = (table.weight[vocab[word]] for word in ("<unk>", "bad"))
-    assert min(unk.abs().max(), bad.abs().max()) > 1e-3 and not torch.equal(unk, bad), (
-        "words without a vector need different random vectors"
-    )
-    again, other, _ = _table_build(f)
-    assert not torch.equal(bad, again.weight[other["bad"]]), (
-        "words without a vector get the same vector in each call: make it random"
-    )
-
-
-def _table_padding(f: Callable) -> None:
-    for pad_first in (False, True):
-        table, vocab, _ = _table_build(f, pad_first)
-        pad = vocab["<pad>"]
-        assert not table.weight[pad].any(), "the padding vector is not zero"
-        if not table.weight.requires_grad:
-            continue
-        (gradient,) = torch.autograd.grad(table(torch.arange(len(vocab))).sum(), table.weight)
-        assert not gradient.to_dense()[pad].any(), (
-            "the padding gets a gradient: pass its ID as padding_idx"
-        )
-
-
-def _table_trained(f: Callable) -> None:
-    table, vocab, vectors = _table_build(f)
-    before = {word: vector.clone() for word, vector in vectors.items()}
-    assert table.max_norm is None, "with max_norm, a lookup writes to the embedding"
-    assert not table.scale_grad_by_freq, "scale_grad_by_freq changes the gradients"
-    assert table.weight.requires_grad, "the embedding is frozen"
-    assert table.weight.is_leaf, "the weight is not a leaf: fill it under no_grad"
-    optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
-    start = table.weight.detach().clone()
-    table(torch.arange(len(vocab))).sum().backward()
-    optimizer.step()
-    moved = (table.weight != start).any(1).nonzero().flatten().tolist()
-    assert moved == sorted(set(vocab.values()) - {vocab["<pad>"]}), (
-        "an optimizer step must change every word and not the padding"
-    )
-    assert all(torch.equal(vectors[w], v) for w, v in before.items()), (
-        "training the embedding changed `vectors`: copy them"
-    )
-
-
-def _table_kept(f: Callable) -> None:
-    vocab, vectors, dim = _table_case()
-    leaves(f, "vocab", "vectors")(vocab, vectors, dim)
-
-
-def check_table(
-    answer: Callable[[Mapping[str, int], Mapping[str, Tensor], int], nn.Embedding],
-) -> Verdict:
-    """Check `answer(vocab, vectors, dim)`: an `nn.Embedding` with the vectors of the vocabulary.
-
-    `vocab` maps words, among them `"<pad>"`, to 0 … n - 1 in any order; `vectors` maps words to
-    float32 of shape (dim,). Words without a vector get a random one, the padding zeros and no
-    gradient; everything else is trained, and `vectors` must not change.
-    """
-    return verdict(
-        answer,
-        [_table_known, _table_unknown, _table_padding, _table_trained, _table_kept],
-        draws=True,
     )
