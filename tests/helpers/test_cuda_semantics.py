@@ -899,7 +899,7 @@ def test_check_move_accepts_right_answers(answer):
         (forget, "the optimizer's moments are missing"),
         (restart, "the optimizer's step count changed"),
         (new_settings, "the optimizer's settings changed"),
-        (new_weights, "the weights of the model changed"),
+        (new_weights, "the random state of torch was changed"),
         (replace, "the optimizer refers to other parameters than the model"),
         (lambda m, o, t: move_by_hand(m, o, t, change=torch.zeros_like), "the moments changed"),
         (lambda m, o, t: move_by_hand(m, o, t, skip=("step", "sum")), "state of Adagrad stayed"),

@@ -459,11 +459,11 @@ def load_vague(model, checkpoint):
         (load_data_parallel_only, "with the prefix '_orig_mod.' does not load"),
         (load_always_cut, "without a prefix does not load"),
         (load_silently, "lacks 2.bias was loaded without an error"),
-        (load_in_place, "was changed; copy it first"),
+        (load_in_place, "was changed: work on a copy"),
         (load_without_metadata, "lacks 1.num_batches_tracked was loaded without an error"),
         (load_greedily, "a child `module`, without a prefix does not load"),
         (load_shares_metadata, "was changed; copy it first"),
-        (load_shared, "training changes both"),
+        (load_shared, "was changed"),
         (load_vague, "does not name it"),
     ],
 )

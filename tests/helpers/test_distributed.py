@@ -726,7 +726,7 @@ def restores_the_state(n, rank, world, epoch):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (each_its_own_shuffle, "used twice"),
+        (each_its_own_shuffle, "random state of torch was changed"),
         (one_shuffle_for_all_epochs, "two epochs have the same order"),
         (two_shuffles, "two epochs have the same order"),
         (rotated, "draw a new permutation"),
@@ -734,7 +734,7 @@ def restores_the_state(n, rank, world, epoch):
         (backwards_first, "the order is not shuffled"),
         (as_floats, "which is no integer"),
         (requires_many, "assert 3 >= 4"),
-        (seeds_numpy, "the random state of the process changed"),
+        (seeds_numpy, "the random state of numpy.random was changed"),
         (seeded_by_rank, "used twice"),
         (up_to_four, "used twice"),
         (the_first_sixty, "never used"),
@@ -745,7 +745,7 @@ def restores_the_state(n, rank, world, epoch):
         (uneven, "uneven shares"),
         (from_one, "is not an index"),
         (seeds_everything, "the random state of torch was changed"),
-        (seeds_python, "the random state of the process changed"),
+        (seeds_python, "the random state of random was changed"),
     ],
 )
 def test_check_partition_rejects_wrong_answers(answer, message):

@@ -1086,7 +1086,7 @@ def not_all_zeros(weight):
         (by_128, "the scale of a row"),
         (lambda w: (quantize(w)[0], quantize(w)[1] * 0.9992), "the scale of a row"),
         (by_largest, "the scale of a row"),
-        (lambda w: torch.manual_seed(0) and quantize(w), "random numbers were drawn"),
+        (lambda w: torch.manual_seed(0) and quantize(w), "the random state of torch was changed"),
         (lambda w: quantize(w)[0], "return a tuple"),
         (lambda w: (quantize(w)[0].float(), quantize(w)[1]), "must be int8"),
         (lambda w: (quantize(w)[0], w.abs().amax(1).clamp(min=1e-9) / 127), "has a graph"),

@@ -534,7 +534,7 @@ def refreeze(model):
         (dropout_off, "the dropout outside of the frozen parts is off"),
         (norms_only, "the dropout inside a frozen part is still on"),
         (never_back, "must be in training mode again"),
-        (refreeze, "requires_grad has changed"),
+        (refreeze, "requires_grad of"),
     ],
 )
 def test_check_train_mode_accepts_right_and_rejects_wrong_answers(answer, says):

@@ -380,7 +380,7 @@ TRAINABLE = [
         lambda v, dtype: v.clone().to(dtype).requires_grad_(),
         "a parameter: the result is not a leaf",
     ),
-    (shares, "a plain tensor of that dtype: training the result changes the source"),
+    (shares, "training the result changes the source"),
     (lambda v, dtype: nn.Parameter(v.detach().to(dtype)), "training the result changes"),
     (
         lambda v, dtype: torch.empty_like(v, dtype=dtype).copy_(v).requires_grad_(),
@@ -398,7 +398,7 @@ TRAINABLE = [
         lambda v, d: torch.from_numpy(v.detach().numpy().copy()).to(d).requires_grad_(),
         "unsupported ScalarType BFloat16",
     ),
-    (flags_the_source, "a plain tensor: the source's requires_grad changed"),
+    (flags_the_source, "the source's requires_grad changed"),
 ]
 
 
@@ -591,4 +591,4 @@ def test_check_stream_reports_frozen_parameters_between_outputs():
         net.requires_grad_(True)
 
     verdict = exercises.check_stream(frozen)
-    assert not verdict.passed and "the parameters are frozen" in verdict.message, verdict
+    assert not verdict.passed and "requires_grad of" in verdict.message, verdict

@@ -203,6 +203,7 @@ def check_answers(answer: Callable[[nn.Module, list[Tensor]], list[int]]) -> Ver
             _answers_caller,
             _answers_together,
         ],
+        draws=True,
     )
 
 

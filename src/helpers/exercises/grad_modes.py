@@ -108,6 +108,7 @@ def check_predict(answer: Callable[[nn.Module, Tensor], Tensor]) -> Verdict:
             _predict_broken,
             _predict_caller,
         ],
+        draws=True,
     )
 
 

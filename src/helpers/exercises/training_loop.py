@@ -165,6 +165,7 @@ def check_evaluate(answer: Callable[[nn.Module, Batches], float]) -> Verdict:
             _evaluate_once,
             _evaluate_broken,
         ],
+        draws=True,
     )
 
 

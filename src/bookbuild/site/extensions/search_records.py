@@ -50,7 +50,7 @@ WORD = re.compile(r"[A-Za-z_]\w{2,}|[一-鿿]")
 PUBLIC = re.compile(r"(?<=\.)[A-Za-z_]\w{2,}|[A-Za-z_]\w{2,}(?=\(|=[^=])|(?<=class )\w+")
 NUMBERS = re.compile(r"-?[\d.]+(?:, ?-?[\d.]+){3,}")
 _COMMON = 40  # a torch name in the code of more records is left out
-_LONG = 80  # bytes of a sentence: 27 Chinese characters
+_LONG = 40  # bytes of a sentence: 13 Chinese characters
 _SENTENCE = re.compile(r".*?[。！？]|.*?[.!?](?=\s)|.+", re.S)
 LEFT_OUT = {
     "tag_solution",
