@@ -23,7 +23,9 @@ IN_THREADS = {"check_mean"}  # grad mode, autocast and the number of threads are
 CHANGES_MODES = {"check_train_mode"}
 COMES_IN_EVAL = {"check_answers", "check_mean_loss"}
 DRAWS = {  # the solution draws, or the checker tests a property of the draws
+    "check_answers",
     "check_capture",
+    "check_diffusion_loss",
     "check_init",
     "check_recursive",
     "check_resume",
