@@ -28,10 +28,13 @@ class Rules {
     const normal = text.replace(this.get("colour", "g"), "").normalize("NFKC");
     const lines = normal
       .slice(-this.limits.longest)
+      .replace(this.get("space", "g"), " ")
       .replace(this.get("line_break", "g"), "\n")
       .replace(this.get("escaped_quote", "g"), "")
       .replace(this.get("rank", "gm"), "");
-    return this.straight(lines).replace(/\s+/g, " ").trim();
+    return this.straight(lines)
+      .replace(/[ \n]+/g, " ")
+      .replace(/^ | $/g, "");
   }
   words(text) {
     return text.toLowerCase().match(this.get("word", "g")) || [];
@@ -339,13 +342,17 @@ class Messages {
     }
     return value === null ? null : value * Number(factor || 1);
   }
+  // Return the frames of the tracebacks in a text, in order.
+  frames(pasted) {
+    const text = pasted.slice(-this.rules.limits.longest).replace(this.rules.get("space", "g"), " ");
+    return [...text.matchAll(this.rules.get("frame", "g"))];
+  }
   // Return the innermost location of a traceback outside installed packages: [file, line], or
   // ["", "cell:line"]; null if there is none.
   ownLine(pasted) {
     let best = null;
     const { rules } = this;
-    const text = pasted.slice(-rules.limits.longest);
-    for (const [, file, line, cell, cellLine] of text.matchAll(rules.get("frame", "g")))
+    for (const [, file, line, cell, cellLine] of this.frames(pasted))
       if (cell) best = ["", `${cell}:${cellLine}`];
       else if (!rules.get("installed").test(file)) best = [file.split(/[\\/]/).pop(), line];
     return best;
@@ -357,7 +364,7 @@ class Messages {
     const head = rules.heads(text).at(-1);
     if (!head || /[\u3400-\u9fff]/.test(text.slice(head.index + head[0].length))) return null;
     const found = { type: head[0].split(".").pop() };
-    const frames = [...pasted.slice(-rules.limits.longest).matchAll(rules.get("frame", "g"))];
+    const frames = this.frames(pasted);
     if (!frames.length) return found;
     const library = rules.get("library").exec(frames.at(-1)[1] || "");
     const own = library ? null : this.ownLine(pasted);

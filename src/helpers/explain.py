@@ -56,10 +56,11 @@ def plain(text: str) -> str:
     """Normalize a message for matching: one line, no ANSI colours or ranks, one kind of quotes."""
     text = _PATTERNS["colour"].sub("", text)
     text = unicodedata.normalize("NFKC", text)[-_LIMITS.longest :]
+    text = _PATTERNS["space"].sub(" ", text)
     text = _PATTERNS["line_break"].sub("\n", text)
     text = _PATTERNS["escaped_quote"].sub("", text)
     text = _PATTERNS["rank"].sub("", text).translate(_QUOTES)
-    return re.sub(r"\s+", " ", text).strip()
+    return re.sub(r"[ \n]+", " ", text).strip(" ")
 
 
 def words(text: str) -> list[str]:
@@ -439,6 +440,12 @@ def _number(term: str, values: dict[str, str]) -> float | None:
     return None if value is None else value * float(factor or 1)
 
 
+def _frames(pasted: str) -> list[re.Match[str]]:
+    """Return the frames of the tracebacks in a pasted text, in order."""
+    text = _PATTERNS["space"].sub(" ", pasted[-_LIMITS.longest :])
+    return [*_PATTERNS["frame"].finditer(text)]
+
+
 def own_line(pasted: str) -> tuple[str, str] | None:
     """Return the innermost location in a pasted traceback outside installed packages.
 
@@ -447,7 +454,7 @@ def own_line(pasted: str) -> tuple[str, str] | None:
         there is no such line.
     """
     best = None
-    for frame in _PATTERNS["frame"].finditer(pasted[-_LIMITS.longest :]):
+    for frame in _frames(pasted):
         file, line, cell, cell_line = frame.groups()
         if cell:
             best = "", f"{cell}:{cell_line}"
@@ -470,7 +477,7 @@ def unknown(pasted: str) -> dict[str, str] | None:
     if not heads or re.search("[\u3400-\u9fff]", heads[-1].string[heads[-1].end() :]):
         return None
     found = {"type": _kind(heads[-1][0])}
-    frames = [*_PATTERNS["frame"].finditer(pasted[-_LIMITS.longest :])]
+    frames = _frames(pasted)
     if frames:
         library = _PATTERNS["library"].search(frames[-1][1] or "")
         own = own_line(pasted) if not library else None

@@ -475,7 +475,21 @@ LONG = [  # texts that take seconds in quadratic time
     "(a pid=1 \n" * 2_000,
 ]
 WORDINGS = [text for e in explain.messages().entries for text in e["wordings"]]
-PIECES = ["RuntimeError: ", "\n", "[rank0]: ", "(3, 4)", "[2]", "'", "“", "，", "cuda:0", "中"]
+SPACES = ["\r", "\x0b", "\x1f", "\x85", "\u2028", "\u3000", "\ufeff"]  # \s of one language or both
+PIECES = [
+    "RuntimeError: ",
+    *SPACES,
+    'File "a.py", line 3',
+    "\n",
+    "[rank0]: ",
+    "(3, 4)",
+    "[2]",
+    "'",
+    "“",
+    "，",
+    "cuda:0",
+    "中",
+]
 
 
 @given(
@@ -492,6 +506,14 @@ PIECES = ["RuntimeError: ", "\n", "[rank0]: ", "(3, 4)", "[2]", "'", "“", "，
 @settings(max_examples=150, deadline=None)
 def test_python_and_browser_agree_on_any_text(engine, pasted):
     same(engine, pasted)
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_python_and_browser_agree_on_any_whitespace(engine, space):
+    same(engine, f"ImportError: cannot import name 'P {space} RuntimeError: Can't call numpy() on")
+    same(engine, f"{space}RuntimeError:{space}CUDA{space}error:{space}invalid{space}")
+    same(engine, f'File "a{space}.py", line 3\n{space}ValueError: {space}')
+    assert " ".join(explain.plain(f"{space}a{space}{space}b\n{space}").split()) == "a b"
 
 
 @pytest.mark.parametrize("text", LONG, ids=[text[:12] for text in LONG])
