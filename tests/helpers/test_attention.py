@@ -444,14 +444,6 @@ def test_draw_seen_draws_a_panel_per_mask_and_a_box_per_weight():
     assert "查询" in drawing._repr_html_()
 
 
-def test_draw_kept_draws_both_curves():
-    drawing = demos.draw_kept([64, 128], {"by hand": [10, 40], "SDPA": [10, 20]})
-    lines = [line.get_ydata().tolist() for line in drawing.axes[0].lines]
-    assert lines == [[10, 40], [10, 20]]
-    with pytest.raises(ValueError):
-        demos.draw_kept([64], {"by hand": [10]})
-
-
 # ---------------------------------------------------------------- exercises
 
 

@@ -426,3 +426,11 @@ def test_check_alibi_accepts_right_and_rejects_wrong_answers(answer, says):
 def test_document_index_rejects_a_bool_length():
     with pytest.raises(TypeError, match="must be an integer, got True"):
         flex.document_index([[True, 2]])
+
+
+def test_draw_kept_draws_both_curves():
+    drawing = demos.draw_kept([64, 128], {"by hand": [10, 40], "SDPA": [10, 20]})
+    lines = [line.get_ydata().tolist() for line in drawing.axes[0].lines]
+    assert lines == [[10, 40], [10, 20]]
+    with pytest.raises(ValueError):
+        demos.draw_kept([64], {"by hand": [10]})

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from torch import Tensor
 
-from helpers.figures import COLORS, Figure, figure, legend, power_of_ten, title
+from helpers.figures import COLORS, Figure, figure, title
 
 _CHINESE = {
     "query": "查询",
     "key": "键",
     "lower right": "对齐右下角",
-    "by hand": "自己写",
-    "sequence length": "序列长度",
-    "saved values": "保存的数",
 }
 
 
@@ -38,20 +35,4 @@ def draw_seen(masks: Mapping[str, Tensor]) -> Figure:
         axis.spines[:].set_visible(False)
         axis.invert_yaxis()
         title(axis, name, code="=" in name)
-    return drawing
-
-
-def draw_kept(lengths: Sequence[int], kept: Mapping[str, Sequence[int]]) -> Figure:
-    """Draw how many values two ways save for backward, over the sequence length."""
-    styles = [("orange", "--", "s"), ("teal", "-", "o")]
-    drawing, axis = figure(chinese=_CHINESE)
-    for (name, numbers), (color, line, marker) in zip(kept.items(), styles, strict=True):
-        axis.loglog(
-            lengths, numbers, line, color=COLORS[color], marker=marker, markersize=3, label=name
-        )
-    axis.set(xlabel="sequence length", ylabel="saved values")
-    axis.set_xticks(lengths, [str(length) for length in lengths])
-    axis.minorticks_off()
-    axis.yaxis.set_major_formatter(power_of_ten)
-    legend(axis)
     return drawing

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from helpers.figures import COLORS, Figure, figure, title
+from helpers.figures import COLORS, Figure, figure, legend, power_of_ten, title
 
 _CHINESE = {
+    "by hand": "自己写",
+    "sequence length": "序列长度",
+    "saved values": "保存的数",
     "block of queries": "查询的块",
     "block of keys": "键的块",
     "causal": "因果",
@@ -39,4 +42,20 @@ def draw_blocks(kinds: Mapping[str, Tensor]) -> Figure:
         axis.spines[:].set_visible(False)
         axis.invert_yaxis()
         title(axis, name)
+    return drawing
+
+
+def draw_kept(lengths: Sequence[int], kept: Mapping[str, Sequence[int]]) -> Figure:
+    """Draw how many values two ways save for backward, over the sequence length."""
+    styles = [("orange", "--", "s"), ("teal", "-", "o")]
+    drawing, axis = figure(chinese=_CHINESE)
+    for (name, numbers), (color, line, marker) in zip(kept.items(), styles, strict=True):
+        axis.loglog(
+            lengths, numbers, line, color=COLORS[color], marker=marker, markersize=3, label=name
+        )
+    axis.set(xlabel="sequence length", ylabel="saved values")
+    axis.set_xticks(lengths, [str(length) for length in lengths])
+    axis.minorticks_off()
+    axis.yaxis.set_major_formatter(power_of_ten)
+    legend(axis)
     return drawing
