@@ -255,6 +255,8 @@ def column(code: Code, node: Any) -> bool:
     value = code.resolved(node) if isinstance(node, ast.AST) else None
     if not isinstance(value, ast.Call) or code.called(value):
         return False
+    if any(method(one) == "squeeze" and not one.args for one in value.args):
+        return False  # without its batch axis for a single sample
     layer = _last_of(code, construction(code, value.func))
     name = (kind(code, value.func) or "").removeprefix("module:")
     if code.called(layer) != "nn.Linear":

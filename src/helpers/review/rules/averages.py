@@ -383,7 +383,8 @@ def _counts(node, summed):
 
 @rule("evaluation-index-sum", "wrong")
 def index_summed(code):
-    """`batches += i` for `i, batch in enumerate(loader)`, and then a division by `batches`."""
+    """`batches += i` for `i, batch in enumerate(loader)`, or `total / i` below that loop."""
+    yield from _divided_by_index(code)
     divisors = [n.right for n in code.of(ast.BinOp) if isinstance(n.op, ast.Div)]
     for node in code.of(ast.AugAssign):
         loop = next(above(node, ast.For), None)
@@ -395,6 +396,41 @@ def index_summed(code):
             name = text(node.target)
             if any(one.scope is node.scope and name in names_in(one) for one in divisors):
                 yield node
+
+
+def _divided_by_index(code):
+    """Yield the divisions of a sum of a loop by the last index that `enumerate` returned."""
+    for loop in code.of(ast.For):
+        pair = loop.target if isinstance(loop.target, ast.Tuple) else None
+        if method(loop.iter) != "enumerate" or pair is None or len(_start(loop.iter)) > 0:
+            continue
+        summed = {text(one.target) for one in code.walk(loop) if isinstance(one, ast.AugAssign)} - {
+            None
+        }
+        for statement in _below(loop):
+            for one in ast.walk(statement):
+                left = getattr(one, "target", getattr(one, "left", None))
+                by = getattr(one, "value", getattr(one, "right", None))
+                divided = isinstance(getattr(one, "op", None), ast.Div)
+                if divided and text(by) == text(pair.elts[0]) and text(left) in summed:
+                    yield one
+            if any(text(n) == text(pair.elts[0]) for n in ast.walk(statement) if _is_stored(n)):
+                break
+
+
+def _below(node):
+    """Yield the statements after a loop, also those after the `with` around it."""
+    while node.parent is not None:
+        body = next((b for b in _bodies(node.parent) if node in b), [node])
+        yield from body[body.index(node) + 1 :]
+        if not isinstance(node.parent, ast.With):
+            break
+        node = node.parent
+
+
+def _start(call):
+    """Return the arguments of `enumerate` after the first one."""
+    return [*call.args[1:], *call.keywords]
 
 
 @rule("evaluation-divided-twice", "wrong")

@@ -3,6 +3,7 @@
 import ast
 import re
 
+from helpers.review.code import parameter
 from helpers.review.kinds import batch_loop, is_loader, is_model, iterated, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
@@ -365,6 +366,10 @@ def folds_one_model(code):
 def _made_before(code, node, loop):
     """Return True for a module that this function creates above the loop."""
     value = code.value(node)
+    if value is None and isinstance(node.ctx, ast.Load) and parameter(code.function(loop), node.id):
+        own = [one for one in code.walk(loop) if isinstance(one, ast.Name) and one.id == node.id]
+        kept = not any(isinstance(one.ctx, ast.Store) for one in own)
+        return kept and is_model(code, node) and getattr(node.parent, "func", None) is node
     module = isinstance(node.ctx, ast.Load) and isinstance(value, ast.Call)
     if not module or not (kind(code, node) or "").startswith("module:"):
         return module and _named_model(code, node, value) and _before_loop(code, value, loop)
@@ -384,7 +389,7 @@ def _before_loop(code, value, loop):
 def _over_folds(node):
     for one in ast.walk(node):
         if isinstance(one, ast.Call) and method(one) == "split":
-            return bool(re.search(r"(?i)fold|^kf|^skf|^cv", text(receiver(one)) or ""))
+            return bool(re.search(r"(?i)fold|^kf|^skf|^cv", ast.unparse(one.func)))
     return False
 
 
