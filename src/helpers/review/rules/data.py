@@ -490,3 +490,20 @@ def _shuffled(code, statement):
         if drawn in ("torch.randperm", "numpy.random.permutation"):
             return text(statement.value.value)
     return None
+
+
+@rule("evaluation-split-order", "wrong", "train_test_split")
+def parts_in_other_order(code):
+    """`X_train, y_train, X_test, y_test = train_test_split(X, y)`: `X_test` comes second."""
+    for node in code.of(ast.Assign):
+        call, names = node.value, getattr(node.targets[0], "elts", ())
+        known = code.called(call).endswith("train_test_split") or method(call) == "train_test_split"
+        if known and len(names) == 4 and len(call.args) == 2:
+            second, third = ((text(one) or "").rpartition(".")[2] for one in names[1:3])
+            if _OF_LABELS.match(second) and not _OF_LABELS.match(third):
+                if _OF_SECOND.search(third):
+                    yield node
+
+
+_OF_LABELS = re.compile(r"(?i)(y|labels?|targets?)(_|\d|$)|(train|test|val)_(y|labels?|targets?)$")
+_OF_SECOND = re.compile(r"(?i)test|val|dev|eval")

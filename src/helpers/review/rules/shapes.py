@@ -52,6 +52,9 @@ def softmax_over_batch(code):
         name = code.called(call)
         if name in ("F.softmax", "torch.softmax", "F.log_softmax", "torch.log_softmax"):
             given, dim = argument(call, "input", 0), argument(call, "dim", 1)
+        elif not name and kind(code, call.func) in _SOFTMAX:
+            layer = construction(code, call.func)
+            given, dim = (call.args or [None])[0], argument(layer, "dim", 0) if layer else None
         elif not name and method(call) in ("softmax", "log_softmax"):
             given, dim = receiver(call), argument(call, "dim", 0)
         else:
@@ -64,6 +67,9 @@ def softmax_over_batch(code):
             axis = argument(layer, "dim", 0) if code.called(layer) == "nn.Softmax" else None
             if code.called(before) == "nn.Linear" and const(axis) == 0:
                 yield layer
+
+
+_SOFTMAX = ("module:Softmax", "module:LogSoftmax")
 
 
 def _is_batch(code, node):
@@ -413,9 +419,8 @@ def fewer_outputs_than_classes(code):
         else:
             count = _labels(code, part) if _assigned_once(code, target) else None
         shape = output_shape(code, given)
-        if count and shape is not None and 1 < shape.size(-1) < count and len(shape.sizes) < 3:
-            yield call
-        elif _numbered_from_one(code, given):
+        known = count and shape is not None and len(shape.sizes) < 3
+        if known and 1 < shape.size(-1) < count or _numbered_from_one(code, given):
             yield call
 
 
