@@ -251,10 +251,22 @@ def last_batch(code):
         if not isinstance(loop, ast.For) or loop.end_lineno >= node.lineno:
             continue
         if batch_loop(code, loop) or code.methods(loop, "backward"):
-            if _of_batch(code, values[-1].value, name) and _counts(node, summed):
-                yield node
+            if _of_batch(code, values[-1].value, name):
+                if _counts(node, summed) or _of_same_batch(code, node, loop):
+                    yield node
     yield from _metric_of_last(code)
     yield from _returned_beside(code)
+
+
+def _of_same_batch(code, node, loop):
+    """Return whether the divisor is the size of the last batch, as `n = y.size(0)` in the loop."""
+    name = text(node.right)
+    values = [one for one in node.scope.assigned.get(name or "", ()) if one.end < place(node)]
+    if not values or any(isinstance(one, ast.Break) for one in code.walk(loop)):
+        return False
+    size = values[-1].value
+    taken = method(size) in ("size", "len") or isinstance(size, ast.Subscript)
+    return taken and isinstance(size, ast.AST) and inside(values[-1].statement, loop)
 
 
 _TAKES_ALL = {
@@ -370,7 +382,8 @@ def _of_batch(code, value, name):
     """Return True for a loss, or a number of right predictions, of one batch only."""
     if isinstance(value, Part) or name in names_in(value):
         return False
-    hits = method(value) == "sum" and any(isinstance(one, ast.Compare) for one in ast.walk(value))
+    compared = any(isinstance(one, ast.Compare) for one in ast.walk(value))
+    hits = method(tensor_of(value)) == "sum" and compared
     return hits or kind(code, tensor_of(value)) == "loss"
 
 

@@ -86,9 +86,21 @@ def one_class(code):
     """`cross_entropy` of a single logit is always 0."""
     for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
         layer = last_linear(code, given)
-        if layer is not None and code.const(argument(layer, "out_features", 1)) == 1:
-            if not _squeezed(code, given):
-                yield call
+        size = argument(layer, "out_features", 1) if layer is not None else _channels(code, given)
+        if code.const(size) == 1 and not _squeezed(code, given):
+            yield call
+
+
+def _channels(code, given):
+    """Return the number of channels of the last convolution of a local model."""
+    value = code.resolved(given)
+    values = forward_values(code, value.func) if isinstance(value, ast.Call) else []
+    final = values[0] if len(values) == 1 else None
+    built = construction(code, final.func) if isinstance(final, ast.Call) else None
+    if code.called(built) == "nn.Sequential":
+        built = (layers(code, built) or [None])[-1]
+    convolution = re.match(r"nn\.Conv(Transpose)?[23]d$", code.called(built))
+    return argument(built, "out_channels", 1) if convolution else None
 
 
 def _squeezed(code, node, depth=0):
