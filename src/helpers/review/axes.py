@@ -196,9 +196,7 @@ def _of_call(code: Code, node: ast.Call, depth: int) -> int | None:
         if what in ("fit_transform", "transform"):
             return 2 if what == "fit_transform" else None
         return axes(code, given, depth)
-    if name:
-        return None
-    return _reshaped(code, node, given, depth)
+    return None if name else _reshaped(code, node, given, depth)
 
 
 def _owner(node: ast.AST) -> bool:
