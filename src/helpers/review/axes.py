@@ -196,9 +196,7 @@ def _of_call(code: Code, node: ast.Call, depth: int) -> int | None:
         if what in ("fit_transform", "transform"):
             return 2 if what == "fit_transform" else None
         return axes(code, given, depth)
-    if name:
-        return None
-    return _reshaped(code, node, given, depth)
+    return None if name else _reshaped(code, node, given, depth)
 
 
 def _owner(node: ast.AST) -> bool:
@@ -255,6 +253,8 @@ def column(code: Code, node: Any) -> bool:
     value = code.resolved(node) if isinstance(node, ast.AST) else None
     if not isinstance(value, ast.Call) or code.called(value):
         return False
+    if any(method(one) == "squeeze" and not one.args for one in value.args):
+        return False  # without its batch axis for a single sample
     layer = _last_of(code, construction(code, value.func))
     name = (kind(code, value.func) or "").removeprefix("module:")
     if code.called(layer) != "nn.Linear":

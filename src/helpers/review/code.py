@@ -248,9 +248,21 @@ class Code:
             node = node.value
         if not isinstance(node, ast.Name):
             return None
+        if node.id in self._rebound and place(node) > self._rebound[node.id]:
+            return None
         if node.id not in self.names:
             return self._starred(node.id) if not parts else None
         return _shortened(".".join([self.names[node.id], *reversed(parts)]))
+
+    @cached_property
+    def _rebound(self) -> dict[str, tuple[int, int]]:
+        """Ends of module-level statements such as `model = model.Net()`, which hide an import."""
+        return {
+            name: values[0].end
+            for name, values in self.tree.assigned.items()
+            if name in self.names and isinstance(values[0].value, ast.AST)
+            if any(text(one) == name for one in ast.walk(values[0].value))
+        }
 
     def _alias(self, node: ast.AST) -> str | None:
         """Return the imported name that `loss_fn` or `LOSSES["ce"]` refers to at a call."""
@@ -612,7 +624,7 @@ class Code:
     def callers(self) -> dict[ast.AST, list[ast.Call]]:
         """All calls of each local function and method."""
         callers = defaultdict(list)
-        forwards = {owner for owner, name in self.functions if owner and name == "forward"}
+        forwards = any(owner and name in _RUN for owner, name in self.functions)
         for call in self.calls:
             targets = self._targets_by_name(call)
             if not targets and forwards and not self.dotted(call.func):
@@ -635,7 +647,7 @@ class Code:
     def _constructed_forwards(self, module: ast.AST) -> list[ast.AST]:
         call = self._construction(module)
         name = call.func.id if call is not None and isinstance(call.func, ast.Name) else ""
-        keys = [(one.name, "forward") for one in self.bases(name)]
+        keys = [(one.name, m) for one in self.bases(name) for m in _RUN]
         return [self.functions[key] for key in keys if key in self.functions][:1]
 
     def _construction(self, node: ast.AST | Part) -> ast.Call | None:
@@ -728,7 +740,17 @@ class Code:
                 return []
         if isinstance(call.func, ast.Name) and call.func.id in self.classes:
             return []
-        return self._targets_by_name(call)
+        return self._targets_by_name(call) or self._call_methods(call.func)
+
+    def _call_methods(self, func: ast.AST) -> list[ast.AST]:
+        """Return the `__call__` that a call of an object of this file runs."""
+        if not isinstance(func, ast.Name) or not self._has_call or self.dotted(func):
+            return []
+        return [one for one in self._forward_of(func) if one.name == "__call__"]
+
+    @cached_property
+    def _has_call(self) -> bool:
+        return any(owner and name == "__call__" for owner, name in self.functions)
 
     def walk(
         self, node: ast.AST, follow: int = 0, seen: set[ast.AST] | None = None
@@ -822,6 +844,7 @@ _FOLLOWED = ("F.", "nn.", "torch.", "optim.", "sched.", "data.", "models.")
 _FOLLOWED_NODES = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
 _INTEGER = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 _OWN_SCOPE = {*FUNCTIONS, ast.Lambda, ast.ClassDef}
+_RUN = ("forward", "__call__")  # the methods that a call of an object runs
 _KEEPERS = {"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "eval", "train"}
 _HOLDERS = {"nn.Sequential", "nn.DataParallel", "torch.compile"}  # call their first argument
 _COMMON = {"step", "train", "eval", "backward", "zero_grad", "forward", "update", "load_state_dict"}

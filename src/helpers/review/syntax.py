@@ -94,7 +94,7 @@ def const(node: object) -> object:
 def argument(call: ast.Call, name: str, position: int | None = None) -> ast.AST | None:
     """Return an argument of a call by its keyword or its position."""
     for given in call.keywords:
-        if given.arg == name:
+        if given.arg == name or given.arg == "axis" and name == "dim":
             return given.value
     if position is not None and position < len(call.args):
         return call.args[position]

@@ -37,7 +37,8 @@ def is_activation(code: Code, node: Any, names: Collection[str], depth: int = 0)
         if not name and method(node) in _SAME and receiver(node) is not None:
             return is_activation(code, receiver(node), names, depth + 1)
         factory = _constructor_of(code, node)
-        if factory is not None and kind(code, node.func) is None:
+        object_of = kind(code, node.func) or "object:"
+        if factory is not None and object_of.startswith("object:"):
             return is_activation(code, factory, names, depth + 1)
         return ends_in(code, node.func, names, depth + 1)
     if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and text(node):

@@ -251,10 +251,22 @@ def last_batch(code):
         if not isinstance(loop, ast.For) or loop.end_lineno >= node.lineno:
             continue
         if batch_loop(code, loop) or code.methods(loop, "backward"):
-            if _of_batch(code, values[-1].value, name) and _counts(node, summed):
-                yield node
+            if _of_batch(code, values[-1].value, name):
+                if _counts(node, summed) or _of_same_batch(code, node, loop):
+                    yield node
     yield from _metric_of_last(code)
     yield from _returned_beside(code)
+
+
+def _of_same_batch(code, node, loop):
+    """Return whether the divisor is the size of the last batch, as `n = y.size(0)` in the loop."""
+    name = text(node.right)
+    values = [one for one in node.scope.assigned.get(name or "", ()) if one.end < place(node)]
+    if not values or any(isinstance(one, ast.Break) for one in code.walk(loop)):
+        return False
+    size = values[-1].value
+    taken = method(size) in ("size", "len") or isinstance(size, ast.Subscript)
+    return taken and isinstance(size, ast.AST) and inside(values[-1].statement, loop)
 
 
 _TAKES_ALL = {
@@ -370,7 +382,8 @@ def _of_batch(code, value, name):
     """Return True for a loss, or a number of right predictions, of one batch only."""
     if isinstance(value, Part) or name in names_in(value):
         return False
-    hits = method(value) == "sum" and any(isinstance(one, ast.Compare) for one in ast.walk(value))
+    compared = any(isinstance(one, ast.Compare) for one in ast.walk(value))
+    hits = method(tensor_of(value)) == "sum" and compared
     return hits or kind(code, tensor_of(value)) == "loss"
 
 
@@ -383,7 +396,8 @@ def _counts(node, summed):
 
 @rule("evaluation-index-sum", "wrong")
 def index_summed(code):
-    """`batches += i` for `i, batch in enumerate(loader)`, and then a division by `batches`."""
+    """`batches += i` for `i, batch in enumerate(loader)`, or `total / i` below that loop."""
+    yield from _divided_by_index(code)
     divisors = [n.right for n in code.of(ast.BinOp) if isinstance(n.op, ast.Div)]
     for node in code.of(ast.AugAssign):
         loop = next(above(node, ast.For), None)
@@ -395,6 +409,41 @@ def index_summed(code):
             name = text(node.target)
             if any(one.scope is node.scope and name in names_in(one) for one in divisors):
                 yield node
+
+
+def _divided_by_index(code):
+    """Yield the divisions of a sum of a loop by the last index that `enumerate` returned."""
+    for loop in code.of(ast.For):
+        pair = loop.target if isinstance(loop.target, ast.Tuple) else None
+        if method(loop.iter) != "enumerate" or pair is None or len(_start(loop.iter)) > 0:
+            continue
+        summed = {text(one.target) for one in code.walk(loop) if isinstance(one, ast.AugAssign)} - {
+            None
+        }
+        for statement in _below(loop):
+            for one in ast.walk(statement):
+                left = getattr(one, "target", getattr(one, "left", None))
+                by = getattr(one, "value", getattr(one, "right", None))
+                divided = isinstance(getattr(one, "op", None), ast.Div)
+                if divided and text(by) == text(pair.elts[0]) and text(left) in summed:
+                    yield one
+            if any(text(n) == text(pair.elts[0]) for n in ast.walk(statement) if _is_stored(n)):
+                break
+
+
+def _below(node):
+    """Yield the statements after a loop, also those after the `with` around it."""
+    while node.parent is not None:
+        body = next((b for b in _bodies(node.parent) if node in b), [node])
+        yield from body[body.index(node) + 1 :]
+        if not isinstance(node.parent, ast.With):
+            break
+        node = node.parent
+
+
+def _start(call):
+    """Return the arguments of `enumerate` after the first one."""
+    return [*call.args[1:], *call.keywords]
 
 
 @rule("evaluation-divided-twice", "wrong")

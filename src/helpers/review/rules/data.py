@@ -3,6 +3,7 @@
 import ast
 import re
 
+from helpers.review.code import parameter
 from helpers.review.kinds import batch_loop, is_loader, is_model, iterated, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
@@ -365,6 +366,10 @@ def folds_one_model(code):
 def _made_before(code, node, loop):
     """Return True for a module that this function creates above the loop."""
     value = code.value(node)
+    if value is None and isinstance(node.ctx, ast.Load) and parameter(code.function(loop), node.id):
+        own = [one for one in code.walk(loop) if isinstance(one, ast.Name) and one.id == node.id]
+        kept = not any(isinstance(one.ctx, ast.Store) for one in own)
+        return kept and is_model(code, node) and getattr(node.parent, "func", None) is node
     module = isinstance(node.ctx, ast.Load) and isinstance(value, ast.Call)
     if not module or not (kind(code, node) or "").startswith("module:"):
         return module and _named_model(code, node, value) and _before_loop(code, value, loop)
@@ -384,7 +389,7 @@ def _before_loop(code, value, loop):
 def _over_folds(node):
     for one in ast.walk(node):
         if isinstance(one, ast.Call) and method(one) == "split":
-            return bool(re.search(r"(?i)fold|^kf|^skf|^cv", text(receiver(one)) or ""))
+            return bool(re.search(r"(?i)fold|^kf|^skf|^cv", ast.unparse(one.func)))
     return False
 
 
@@ -485,3 +490,20 @@ def _shuffled(code, statement):
         if drawn in ("torch.randperm", "numpy.random.permutation"):
             return text(statement.value.value)
     return None
+
+
+@rule("evaluation-split-order", "wrong", "train_test_split")
+def parts_in_other_order(code):
+    """`X_train, y_train, X_test, y_test = train_test_split(X, y)`: `X_test` comes second."""
+    for node in code.of(ast.Assign):
+        call, names = node.value, getattr(node.targets[0], "elts", ())
+        known = code.called(call).endswith("train_test_split") or method(call) == "train_test_split"
+        if known and len(names) == 4 and len(call.args) == 2:
+            second, third = ((text(one) or "").rpartition(".")[2] for one in names[1:3])
+            if _OF_LABELS.match(second) and not _OF_LABELS.match(third):
+                if _OF_SECOND.search(third):
+                    yield node
+
+
+_OF_LABELS = re.compile(r"(?i)(y|labels?|targets?)(_|\d|$)|(train|test|val)_(y|labels?|targets?)$")
+_OF_SECOND = re.compile(r"(?i)test|val|dev|eval")

@@ -59,9 +59,10 @@ def _moved_models(code):
 
 @rule("types-device-batch", "raises", ".cuda|.to(")
 def batch_on_cpu(code):
-    """`model.to(device)` and `model(x)` of a batch that was not moved."""
+    """`model.to(device)` and `model(x)` of a batch that was not moved, or the reverse."""
     if _ELSEWHERE.search(code.source):
         return
+    yield from _model_on_cpu(code)
     models, _ = _moved_models(code)
     for loop in code.loops if models else ():
         loads = isinstance(loop, ast.For) and is_loader(code, iterated(loop.iter))
@@ -71,6 +72,64 @@ def batch_on_cpu(code):
             if call.args and text(call.func) and code.value(call.func) in models:
                 if _of_loop(code, call.args[0], loop) and not _moves_itself(code, call, loop):
                     yield call
+
+
+def _model_on_cpu(code):
+    """Yield the first call of a model that is nowhere moved with a batch that is on the GPU."""
+    seen = set()
+    for loop in code.loops:
+        for call in code.calls_under(loop) if isinstance(loop, ast.For) else ():
+            given = call.args[0] if call.args and isinstance(call.func, ast.Name) else None
+            value = code.value(given) if isinstance(given, ast.Name) else given
+            if not isinstance(value, ast.Call) or not _on_gpu(code, value):
+                continue
+            name = call.func.id
+            if name not in seen and not _placed(code, call.func):
+                seen.add(name)
+                yield call
+
+
+def _on_gpu(code, call):
+    """Return whether a call is `x.cuda()`, or `x.to(device)` with a device that names cuda."""
+    if _moved_to(code, call) is None:
+        return False
+    given = call.args[0] if call.args else argument(call, "device")
+    value = code.resolved(given) if given is not None else None
+    return method(call) == "cuda" or isinstance(value, ast.AST) and "cuda" in ast.unparse(value)
+
+
+def _fresh(code, built):
+    """Return whether a constructor creates all its layers, so none is on a device already."""
+    given = [*built.args, *(one.value for one in built.keywords)]
+    layers = code.called(built) == "nn.Sequential"
+    return not any(
+        isinstance(one, ast.Starred)
+        or (kind(code, one) or "").startswith("module:")
+        and not isinstance(one, ast.Call)
+        or layers
+        and not isinstance(one, ast.Call)
+        for one in given
+    )
+
+
+def _placed(code, model):
+    """Return True unless this file builds the model, and no line moves it to a device."""
+    value, built = code.value(model), construction(code, model)
+    own = isinstance(value, ast.Call) and value is built and _fresh(code, built)
+    if not own or not (kind(code, model) or "").startswith("module:"):
+        return True
+    name = text(built.func)
+    inner = code.part(code.classes[name]) if name in code.classes else ast.unparse(built)
+    if _MOVES.search(inner) or "device" in ast.unparse(built):
+        return True
+    other = rf"\b{model.id}\b(?!\()[^\n]*(\.to\(|cuda|device)|(to|cuda|device)\w*\({model.id}\b"
+    together = any(
+        model.id in map(text, one.elts)
+        for loop in code.of(ast.For)
+        for one in ast.walk(loop.iter)
+        if isinstance(one, ast.List | ast.Tuple)
+    )
+    return together or re.search(other, code.source) is not None
 
 
 def _of_loop(code, node, loop):

@@ -63,8 +63,15 @@ def seed_assigned(code):
     for node in code.of(ast.Assign):
         for target in node.targets:
             name = code.dotted(target) if isinstance(target, ast.Attribute) else None
-            if name and seeds.match(name):
+            if name and seeds.match(name) and not _replaces(code, node.value, target):
                 yield node
+
+
+def _replaces(code, value, target):
+    """Return whether a value is a wrapper of the function, or a name that refers to it."""
+    name = ast.unparse(target)
+    found = code.resolved(value)
+    return name in ast.unparse(value) or isinstance(found, ast.AST) and name in ast.unparse(found)
 
 
 @rule("tensors-changed-late", "wrong", "] =")

@@ -55,19 +55,27 @@ def _moved_alike(code):
     moved = defaultdict(list)
     for node in code.of(ast.Assign):
         call, name = node.value, text(node.targets[0])
+        if isinstance(call, ast.Name) and (name or "").startswith("self."):
+            moved[code.function(node), call.id].append((name, node))
         if method(call) in ("to", "cuda", "float", "eval", "train") and name:
             if isinstance(receiver(call), ast.Name) and len(node.targets) == 1:
                 moved[code.function(node), receiver(call).id].append((name, node))
     for (function, source), pairs in moved.items():
         names = {name for name, _ in pairs}
-        given = next((receiver(one.value) for _, one in pairs), None)
+        given = _source(pairs[0][1].value)
         known = is_model(code, given) or (kind(code, given) or "").startswith("module:")
         if len(names) != len(pairs) or len(pairs) != 2 or not known or source in names:
             continue
         targets = [one for name, one in pairs if _TARGET.search(name)]
-        both = code.value(receiver(pairs[0][1].value)) is code.value(receiver(pairs[1][1].value))
+        first, second = (code.value(_source(one.value)) for _, one in pairs)
+        both = first is second
         if len(targets) == 1 and both and "deepcopy" not in code.part(function):
             yield targets[0]
+
+
+def _source(value):
+    """Return `model` of `model` and `model.to(device)`."""
+    return receiver(value) if isinstance(value, ast.Call) else value
 
 
 @rule("rl-target-graph", "wrong")

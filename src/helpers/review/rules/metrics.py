@@ -139,6 +139,31 @@ def trained_on_test(code):
         back = [c for c in code.methods(loop, "backward") if next(above(c, *LOOPS), None) is loop]
         if own and back and not any(above(own[0], ast.If)):
             yield loop
+    yield from _trained_in_all_phases(code)
+
+
+def _trained_in_all_phases(code):
+    """Yield the step of `for phase in ("train", "val"):` that no test of the phase guards."""
+    for loop in code.of(ast.For):
+        phases = [const(one) for one in getattr(loop.iter, "elts", ())]
+        held = any(isinstance(one, str) and re.match(r"val|test|dev|eval", one) for one in phases)
+        if "train" not in phases or not held or not isinstance(loop.target, ast.Name):
+            continue
+        tested = [
+            one
+            for one in code.walk(loop)
+            if isinstance(one, ast.If | ast.IfExp) and loop.target.id in names_in(one.test)
+        ]
+        left = any(
+            isinstance(inner, ast.Continue | ast.Break | ast.Return)
+            for one in tested
+            for inner in ast.walk(one)
+        )
+        for step in steps(code, loop):
+            around = [one for one in above(step, ast.If) if inside(one, loop)]
+            read = re.search(rf"\[{loop.target.id}\]", code.part(loop))
+            if read and not around and not left and code.methods(loop, "backward"):
+                yield step
 
 
 @rule("evaluation-sigmoid-zero", "wrong")
@@ -259,7 +284,7 @@ def best_inverted(code):
         if (
             kept
             and saved
-            and "loss" in best.lower()
+            and re.search(r"(?i)loss|(^|\.)best(_val(id)?)?$", best)
             and not re.search(r"(?i)worst|neg|max", best + left)
         ):
             yield node

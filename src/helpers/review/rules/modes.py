@@ -15,13 +15,27 @@ from helpers.review.kinds import (
     no_graph,
 )
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, LOOPS, above, inside, method, place, receiver, text
+from helpers.review.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    above,
+    inside,
+    last,
+    method,
+    place,
+    receiver,
+    text,
+)
+from helpers.review.tracing import construction
 
 _VALIDATION = re.compile(
     r"(?i)(^|_|\.)(val|valid|validation|test|dev|eval)([_\d]|$|loader|dl|iter|data)"
 )
 _DEPENDS = re.compile(
     r"Dropout|BatchNorm|dropout|InstanceNorm|models\.|timm|from_pretrained|torchvision"
+)
+_FAMILY = re.compile(
+    r"ResNet|resnet|VGG|DenseNet|MobileNet|EfficientNet|Inception|Transformer|BERT"
 )
 _MODES = ("train", "eval")
 _FRAMEWORK = re.compile(r"(?i)lightning|import (fastai|ignite|keras)|from (fastai|ignite|keras)")
@@ -154,7 +168,7 @@ def no_eval(code):
         code.source,
     ):
         return
-    depends = _DEPENDS.search(code.source)
+    depends = _DEPENDS.search(code.source) or _FAMILY.search(code.source)
     trained = {text(receiver(c)) for c in code.calls if method(c) == "train" and not c.args}
     for loop in code.loops:
         if not batch_loop(code, loop) or code.methods(loop, "backward", "train", follow=2):
@@ -176,8 +190,11 @@ def no_eval(code):
 
 
 def _own_model(code, func):
-    """Return True for a model that this file creates."""
-    return (kind(code, func) or "").startswith("module:")
+    """Return True for a model that this file creates, of its own class or a known family."""
+    if (kind(code, func) or "").startswith("module:"):
+        return True
+    built = construction(code, func) if isinstance(func, ast.Name) else None
+    return is_model(code, func) and _FAMILY.search(last(getattr(built, "func", None))) is not None
 
 
 @rule("evaluation-keeps-graph", "wasted")

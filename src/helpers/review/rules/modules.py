@@ -468,6 +468,7 @@ _LAYER = re.compile(
 def constant_weights(code):
     """`nn.init.constant_(m.weight, 0.1)` for each linear layer: all its neurons stay equal."""
     fills = ("init.constant_", "init.zeros_", "init.ones_")
+    yield from _all_parameters(code, fills)
     for node in code.of(ast.If):
         tested = ast.unparse(node.test)
         if not _LAYER.search(tested):
@@ -494,6 +495,20 @@ def constant_weights(code):
             (fixed if code.called(call) in fills or own else drawn).append(call)
         if fixed and not drawn:
             yield fixed[0]
+
+
+def _all_parameters(code, fills):
+    """Yield `nn.init.zeros_(p)` for all `p in net.parameters()` of a net with several layers."""
+    for loop in code.of(ast.For):
+        whole = method(loop.iter) == "parameters" and isinstance(loop.target, ast.Name)
+        layers = [one for one in code.calls if re.match(r"nn\.(Linear|Conv\dd)$", code.called(one))]
+        for one in loop.body if whole and len(layers) > 1 and len(loop.body) == 1 else ():
+            call = one.value if isinstance(one, ast.Expr) else None
+            given = argument(call, "tensor", 0) if code.called(call) in fills else None
+            given = given.value if isinstance(given, ast.Attribute) else given
+            value = argument(call, "val", 1) if given is not None else None
+            if text(given) == loop.target.id and (value is None or const(value) is not None):
+                yield call
 
 
 def _is_classifier(code, node):

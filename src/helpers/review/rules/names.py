@@ -222,14 +222,18 @@ def _metric_argmax(code):
                 yield call
 
 
+def _dims(call):
+    return [k.value for k in call.keywords if k.arg in ("dim", "axis")]
+
+
 def _argmax(code, call):
     """Return the tensor and the dimension of an argmax, `"none"` without one."""
     name, func = code.called(call), call.func
     if name in ("torch.max", "torch.argmax") and call.args:
-        given = call.args[1:] + [k.value for k in call.keywords if k.arg == "dim"]
+        given = call.args[1:] + _dims(call)
         base = call.args[0]
     elif not name and isinstance(func, ast.Attribute) and func.attr in ("argmax", "max"):
-        given, base = call.args + [k.value for k in call.keywords if k.arg == "dim"], func.value
+        given, base = call.args + _dims(call), func.value
     else:
         return None, None
     if not given:

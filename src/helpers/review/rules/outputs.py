@@ -86,9 +86,21 @@ def one_class(code):
     """`cross_entropy` of a single logit is always 0."""
     for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
         layer = last_linear(code, given)
-        if layer is not None and code.const(argument(layer, "out_features", 1)) == 1:
-            if not _squeezed(code, given):
-                yield call
+        size = argument(layer, "out_features", 1) if layer is not None else _channels(code, given)
+        if code.const(size) == 1 and not _squeezed(code, given):
+            yield call
+
+
+def _channels(code, given):
+    """Return the number of channels of the last convolution of a local model."""
+    value = code.resolved(given)
+    values = forward_values(code, value.func) if isinstance(value, ast.Call) else []
+    final = values[0] if len(values) == 1 else None
+    built = construction(code, final.func) if isinstance(final, ast.Call) else None
+    if code.called(built) == "nn.Sequential":
+        built = (layers(code, built) or [None])[-1]
+    convolution = re.match(r"nn\.Conv(Transpose)?[23]d$", code.called(built))
+    return argument(built, "out_channels", 1) if convolution else None
 
 
 def _squeezed(code, node, depth=0):
@@ -107,6 +119,29 @@ def squashed_logits(code):
     for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
         if is_activation(code, given, {"relu", "sigmoid", "tanh"}):
             yield call
+    for call in code.calls:
+        if code.called(call) in ("F.log_softmax", "torch.log_softmax"):
+            given = _squashed(code, argument(call, "input", 0))
+            if given is not None and last_linear(code, given) is not None:
+                yield call
+        elif code.called(call) == "nn.Sequential":
+            names = [code.called(one).removeprefix("nn.") for one in layers(code, call)]
+            pairs = zip(names, names[1:], names[2:], strict=False)
+            if any(one[0] == "Linear" and one[1:] in _LIMITED for one in pairs):
+                yield call
+
+
+_LIMITED = {("ReLU", "Softmax")} | {(n, "LogSoftmax") for n in ("ReLU", "Sigmoid", "Tanh")}
+
+
+def _squashed(code, node):
+    """Return `x` of `F.relu(x)` or `x.sigmoid()`, also through a name."""
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    if not isinstance(value, ast.Call) or method(value) not in ("relu", "sigmoid", "tanh"):
+        return None
+    if code.called(value):
+        return value.args[0] if value.args else None
+    return receiver(value) if kind(code, value.func) is None else None
 
 
 @rule("losses-thresholded", "raises")

@@ -10,7 +10,7 @@ from helpers.review.registry import rule
 from helpers.review.rules.data import datasets
 from helpers.review.rules.learning import differentiated
 from helpers.review.syntax import argument, const, last, method, receiver, text
-from helpers.review.tracing import is_loss_call, output
+from helpers.review.tracing import construction, is_loss_call, output
 
 _ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div")
 _MODULES = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "KLDivLoss")
@@ -70,19 +70,52 @@ def _root(code, node, depth=0):
 @rule("language-garbage", "wrong")
 def not_shifted(code):
     """`cross_entropy(model(ids).flatten(0, 1), ids.flatten())` with a causal mask: not shifted."""
-    if not re.search(r"is_causal|torch\.(triu|tril)\(|square_subsequent_mask", code.source):
-        return
+    masked = re.search(r"is_causal|torch\.(triu|tril)\(|square_subsequent_mask", code.source)
     for call in code.calls:
         known = code.called(call) == "F.cross_entropy"
         if not known and kind(code, call.func) != "lossfn:CrossEntropyLoss" or len(call.args) < 2:
             continue
         given, target = _moved(code, call.args[0]), _moved(None, call.args[1])
+        if _decoded(code, given, target):
+            yield call
+            continue
+        if not masked:
+            continue
         if isinstance(given, ast.Call) and is_model(code, given.func) and given.args:
             source = _moved(None, given.args[0])
             same = isinstance(source, ast.Name) and text(source) == text(target)
             plain = same and len(given.args) == 1 and not given.keywords
             if plain and (isinstance(call.parent, ast.Return) or differentiated(code, call, 0)):
                 yield call
+
+
+_SHIFTS = re.compile(r"\bcat\(|roll|shift|\bfor\b|sos|bos|start|new_|zeros")
+
+
+def _decoded(code, given, target):
+    """Return whether the whole target is the input of a decoder: `decoder(y, h)` and `y`."""
+    value = code.value(given) if isinstance(given, ast.Name) else given
+    call = value.value if isinstance(value, Part) and value.index == 0 else value
+    name = (kind(code, getattr(call, "func", None)) or "").removeprefix("module:")
+    forward = code.functions.get((name, "forward"))
+    if not isinstance(call, ast.Call) or forward is None or not isinstance(target, ast.Name):
+        return False
+    places = [n for n, one in enumerate(call.args) if text(one) == target.id]
+    names = [one.arg for one in forward.args.args[1:]]
+    if len(call.args) < 2 or len(places) != 1 or places[0] >= len(names):
+        return False
+    source = code.part(code.classes[name]) if name in code.classes else ""
+    layer = re.search(r"nn\.(Transformer|TransformerDecoder|GRU|LSTM|RNN)\(", source)
+    if not layer or _SHIFTS.search(code.part(forward)) or "bidirectional=True" in source:
+        return False
+    reads = [
+        one for one in code.uses(forward, names[places[0]]) if isinstance(one.parent, ast.Call)
+    ]
+    sliced = any(
+        isinstance(one.parent, ast.Subscript) for one in code.uses(forward, names[places[0]])
+    )
+    embedded = [code.called(construction(code, one.parent.func)) == "nn.Embedding" for one in reads]
+    return any(embedded) and not sliced
 
 
 def _moved(code, node):

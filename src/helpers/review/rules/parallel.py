@@ -123,3 +123,47 @@ def _computed_with(code, node, name, depth):
                     return True
         waiting.extend(ast.iter_child_nodes(one))
     return False
+
+
+@rule("checkpoints-prefix", "raises", "DataParallel|torch.compile")
+def keys_with_prefix(code):
+    """`torch.save(ddp.state_dict(), path)` and `net.load_state_dict(torch.load(path))`."""
+    if re.search(
+        r"module\.[\"']|\.module\b|_orig_mod|consume_prefix|strict=False|unwrap", code.source
+    ):
+        return
+    wrapped = {
+        target
+        for one in code.of(ast.Assign)
+        if _WRAPPERS.search(code.called(_unmoved(one.value))) and (target := text(one.targets[0]))
+    }
+    saved = {
+        ast.dump(call.args[1])
+        for call in code.calls
+        if code.called(call) == "torch.save" and len(call.args) == 2
+        if method(call.args[0]) == "state_dict" and text(receiver(call.args[0])) in wrapped
+    }
+    for call in code.calls if saved else ():
+        given = call.args[0] if method(call) == "load_state_dict" and call.args else None
+        loaded = code.resolved(given) if isinstance(given, ast.Name) else given
+        same = code.called(loaded) == "torch.load" and ast.dump(loaded.args[0]) in saved
+        if same and not _wrapped(code, call):
+            yield call
+
+
+_WRAPPERS = re.compile(r"DataParallel$|^torch\.compile$")  # they prepend a prefix to each name
+
+
+def _unmoved(node):
+    """Return `x` of `x.cuda()` and `x.to(device)`."""
+    while method(node) in ("to", "cuda") and receiver(node) is not None:
+        node = receiver(node)
+    return node
+
+
+def _wrapped(code, call):
+    """Return True unless the model that is loaded is known and is no wrapper."""
+    value = code.value(receiver(call)) if text(receiver(call)) else None
+    if not isinstance(value, ast.Call):
+        return True
+    return _WRAPPERS.search(code.called(_unmoved(value))) is not None

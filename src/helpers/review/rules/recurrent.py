@@ -103,11 +103,11 @@ def embedding_without_padding(code):
         size = code.resolved(size) if size is not None else None
         if method(size) == "len" and len(size.args) == 1 and not is_open(call):
             index = code.resolved(size.args[0])
-            if isinstance(index, ast.DictComp) and _from_one(index) and not _grows(code, size):
+            if isinstance(index, ast.DictComp) and from_one(index) and not _grows(code, size):
                 yield call
 
 
-def _from_one(index):
+def from_one(index):
     """Return True for the values `i + 1` of `enumerate(words)`, or `enumerate(words, 1)`."""
     over = index.generators[0].iter
     if method(over) != "enumerate" or not isinstance(index.generators[0].target, ast.Tuple):

@@ -93,6 +93,17 @@ def _keeps(code, node):
     return keeps_true(code, node)
 
 
+def _splits(code, node):
+    """Return True for `w.view(b, n, k)` of `w = softmax(scores.view(b * n, k))`."""
+    if method(node) not in ("view", "reshape") or len(getattr(node, "args", ())) < 3:
+        return False
+    value = code.value(receiver(node)) if isinstance(receiver(node), ast.Name) else None
+    given = value.args[0] if isinstance(value, ast.Call) and value.args else None
+    before = code.value(given) if isinstance(given, ast.Name) else given
+    same = method(before) in ("view", "reshape") and len(before.args) > 1
+    return same and ast.dump(before.args[-1]) == ast.dump(node.args[-1])
+
+
 def _softmax(code, node):
     """Return the softmax that an expression or its name comes from, and its `dim`."""
     for _ in range(4):
@@ -100,6 +111,8 @@ def _softmax(code, node):
             node = code.value(node)
         elif re.search(r"(?i)drop", method(node)) and getattr(node, "args", ()):
             node = node.args[0]
+        elif _splits(code, node):
+            node = receiver(node)
         else:
             break
     if not isinstance(node, ast.Call):
@@ -162,6 +175,8 @@ def _least_axes(code, node, depth=0):
         return max(max(dims) + 1, _least_axes(code, own, depth + 1))
     if method(node) == "permute" and own is not None:
         return len(node.args) if len(node.args) > 1 else 0
+    if method(node) in ("view", "reshape") and own is not None and len(node.args) > 1:
+        return len(node.args)
     if method(node) in ("view", "reshape", "sum", "mean", "squeeze", "flatten"):
         return 0
     if method(node) == "bmm":

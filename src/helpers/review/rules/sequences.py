@@ -394,6 +394,20 @@ def positions_of_batch(code):
                 yield node
 
 
+@rule("attention-position-one", "wrong", "self.")
+def one_position(code):
+    """`x + self.pe[:, x.size(1)]`: an index where a slice belongs, so all get one position."""
+    for node in code.of(ast.Subscript):
+        table = re.fullmatch(r"self\.(pe|pos\w*|\w*enc(oding)?s?)(\.data)?", text(node.value) or "")
+        axes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        up = node.parent
+        added = table and isinstance(up, ast.BinOp) and isinstance(up.op, ast.Add)
+        for at in axes if added else ():
+            counted = re.fullmatch(r"(\w+)\.(size\(-?\d\)|shape\[-?\d\])", ast.unparse(at))
+            if counted and counted[1] in map(text, (up.left, up.right)):
+                yield node
+
+
 @rule("sequences-time-first", "wrong", "batch_first")
 def time_first(code):
     """`x.permute(2, 0, 1)` of a convolution's output into an LSTM with `batch_first=True`."""

@@ -8,8 +8,10 @@ from helpers.review.code import Part
 from helpers.review.following import mismatches, output_shape
 from helpers.review.kinds import iterated, kind, returns
 from helpers.review.registry import rule
+from helpers.review.rules.outputs import last_linear
+from helpers.review.rules.recurrent import from_one
 from helpers.review.syntax import above, argument, const, last, method, place, receiver, text
-from helpers.review.tracing import loss_calls
+from helpers.review.tracing import construction, loss_calls
 
 
 @rule("views-view-error", "raises")
@@ -50,6 +52,9 @@ def softmax_over_batch(code):
         name = code.called(call)
         if name in ("F.softmax", "torch.softmax", "F.log_softmax", "torch.log_softmax"):
             given, dim = argument(call, "input", 0), argument(call, "dim", 1)
+        elif not name and kind(code, call.func) in _SOFTMAX:
+            layer = construction(code, call.func)
+            given, dim = (call.args or [None])[0], argument(layer, "dim", 0) if layer else None
         elif not name and method(call) in ("softmax", "log_softmax"):
             given, dim = receiver(call), argument(call, "dim", 0)
         else:
@@ -62,6 +67,9 @@ def softmax_over_batch(code):
             axis = argument(layer, "dim", 0) if code.called(layer) == "nn.Softmax" else None
             if code.called(before) == "nn.Linear" and const(axis) == 0:
                 yield layer
+
+
+_SOFTMAX = ("module:Softmax", "module:LogSoftmax")
 
 
 def _is_batch(code, node):
@@ -398,12 +406,76 @@ def samples_changed(code):
 
 @rule("losses-few-classes", "raises", "CrossEntropyLoss|cross_entropy")
 def fewer_outputs_than_classes(code):
-    """`cross_entropy` of 2 outputs for the labels of MNIST, which has 10 classes."""
+    """`cross_entropy` of 2 outputs for the labels of MNIST, or for labels that begin at 1."""
     for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
         target = argument(call, "target", 1)
-        part = code.value(target) if isinstance(target, ast.Name) else None
-        if not isinstance(part, Part) or part.index is not None or part.element != 1:
-            continue
-        count, shape = classes(code, iterated(part.value)), output_shape(code, given)
-        if count and shape is not None and 1 < shape.size(-1) < count and len(shape.sizes) < 3:
+        part = code.value(target) if isinstance(target, ast.Name) else target
+        if isinstance(part, Part):
+            if part.index is not None or part.element is None:
+                continue
+            loader = iterated(part.value)
+            count = classes(code, loader) if part.element == 1 else None
+            count = count or _labels(code, _stored(code, loader, part.element))
+        else:
+            count = _labels(code, part) if _assigned_once(code, target) else None
+        shape = output_shape(code, given)
+        known = count and shape is not None and len(shape.sizes) < 3
+        if known and 1 < shape.size(-1) < count or _numbered_from_one(code, given):
             yield call
+
+
+def _assigned_once(code, node):
+    """Return True unless a name is a global variable that is assigned several times."""
+    if not isinstance(node, ast.Name) or node.id in node.scope.assigned:
+        return True
+    return len(code.tree.assigned.get(node.id, ())) == 1
+
+
+def _stored(code, loader, element):
+    """Return the tensor of a `TensorDataset` that a loop over its loader yields."""
+    built = construction(code, loader)
+    if code.called(built) == "data.DataLoader":
+        built = construction(code, argument(built, "dataset", 0))
+    given = built.args if code.called(built) == "data.TensorDataset" else ()
+    return given[element] if element < len(given) else None
+
+
+def _labels(code, node):
+    """Return the largest label plus one of `torch.randint(1, 11, …)` or `torch.tensor([1, 2])`."""
+    node = code.resolved(node) if isinstance(node, ast.AST) else None
+    while method(node) in ("long", "to") and receiver(node) is not None:
+        node = receiver(node)
+    if code.called(node) == "torch.randint":
+        size = argument(node, "size")
+        numbers = [argument(node, "low"), argument(node, "high"), *node.args]
+        numbers = [one for one in numbers if one is not None]
+        numbers = numbers if size is not None else numbers[:-1]
+        high = code.const(numbers[-1]) if numbers else None
+        return high if type(high) is int else None
+    if code.called(node) in ("torch.tensor", "torch.LongTensor") and node.args:
+        values = [const(one) for one in getattr(node.args[0], "elts", ())]
+        return max(values) + 1 if values and all(type(v) is int for v in values) else None
+    return None
+
+
+_LABELS = re.compile(r"(?i)label|class|target|cat|(^|_)y|tag|l2i|c2i|cls")
+
+
+def _numbered_from_one(code, given):
+    """Return whether `{name: i for i, name in enumerate(names, 1)}` numbers `len(names)` labels."""
+    tables = [one for one in code.of(ast.DictComp) if from_one(one)]
+    if not tables or re.search(r"(?i)- 1\b|background|ignore_index|pad", code.source):
+        return False
+    layer = last_linear(code, given)
+    size = argument(layer, "out_features", 1) if layer is not None else None
+    size = code.resolved(size) if size is not None else None
+    for one in tables:
+        names = one.generators[0].iter.args[0]
+        name = text(getattr(one.parent, "targets", [None])[0])
+        listed = code.resolved(names)
+        same = method(size) == "len" and text(size.args[0]) in (name, text(names))
+        count = code.const(size)
+        same = same or type(count) is int and count == len(getattr(listed, "elts", ()))
+        if same and name and _LABELS.search(name):
+            return True
+    return False
