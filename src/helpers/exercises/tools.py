@@ -158,9 +158,11 @@ def in_two_modes(model: nn.Module) -> Any:
 def with_gradients(model: nn.Module) -> Any:
     """Give all trainable parameters but the last a gradient and return `model`.
 
-    A checker thus notices an answer that clears gradients, and one that adds some.
+    A checker thus notices an answer that clears gradients, and one that adds some. A single
+    parameter gets a gradient.
     """
-    for p in [p for p in model.parameters() if p.requires_grad][:-1]:
+    trained = [p for p in model.parameters() if p.requires_grad]
+    for p in trained[:-1] or trained:
         p.grad = torch.ones_like(p)
     return model
 
@@ -406,8 +408,8 @@ def unchanged(but: str = "", **named: Any) -> Iterator[None]:
 
     Checks tensors (values, requires_grad, gradients), arrays, modules (also modes of all
     submodules, settings, hooks, names of the attributes, and identity of the parameters),
-    optimizers, dicts, lists and tuples. `but` lists what may change, such as "values gradients". If the block
-    raises, nothing is checked.
+    optimizers, dicts, lists and tuples. `but` lists what may change, such as "values gradients".
+    If the block raises, nothing is checked.
     """
     before = {name: list(_facts(value, name)) for name, value in named.items()}
     yield
