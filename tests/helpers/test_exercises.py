@@ -4,6 +4,7 @@ import copy
 import math
 import random
 import re
+import signal
 import subprocess
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -606,6 +607,10 @@ def rms(x, eps=0.0):
         return (x.float().square().mean(-1, keepdim=True) + eps).sqrt().to(x.dtype)
 
 
+def small_in_half(x):
+    return book("check_rms")(x.half().to(x.dtype) if x.dtype == torch.bfloat16 else x)
+
+
 def nearest_by_power(points, centres, power=1.9):
     return ((points[:, None] - centres).abs() ** power).sum(-1).argmin(1)
 
@@ -988,6 +993,35 @@ def resume_with_gradients(checkpoint, build, schedule):
     return parts
 
 
+def transposed_if_square(mask, palette):
+    classes = book("check_to_classes")(mask, palette)
+    return classes.T if classes.shape[0] == classes.shape[1] else classes
+
+
+def six_steps(rewards, ended, gamma):
+    far = 6 if len(rewards) > 20 else len(rewards)
+    cut = [
+        book("check_returns")(rewards[t : t + far], ended[t : t + far], gamma)[:1]
+        for t in range(len(rewards))
+    ]
+    return torch.cat(cut)
+
+
+def interrupts(process):
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(timeout=3)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def keys_as_text(value):
+    if type(value) is dict:
+        return {str(key): keys_as_text(item) for key, item in value.items()}
+    return book("check_plain")(value)
+
+
 def ends_at_total(t, warm_up, total):
     return (
         1 / (total - warm_up) if t > total == warm_up else book("check_factor")(t, warm_up, total)
@@ -995,6 +1029,21 @@ def ends_at_total(t, warm_up, total):
 
 
 WRONG = [
+    ("check_to_classes", transposed_if_square, "a colour of the palette has a wrong class"),
+    ("check_rms", small_in_half, "small bfloat16 numbers are wrong"),
+    (
+        "check_nearest",
+        lambda p, c: book("check_nearest")(*((c, p) if len(p) == len(c) else (p, c))),
+        "centres of",
+    ),
+    ("check_returns", six_steps, "wrong for an episode of 300 steps"),
+    ("check_stop", interrupts, "killed before it could clean up"),
+    (
+        "check_own_tensor",
+        lambda a: torch.tensor(a.astype("i4" if a.dtype.kind == "i" else a.dtype).astype("f4")),
+        "an array of large ints came out wrong",
+    ),
+    ("check_plain", keys_as_text, "'groups' has another value or type"),
     ("check_groups", head_anywhere, "body.head.weight has the wrong learning rate"),
     (
         "check_alibi",

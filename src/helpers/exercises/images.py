@@ -103,7 +103,8 @@ def check_to_classes(answer: Callable[[Tensor, list[tuple[int, ...]]], Tensor]) 
         palette = list(dict.fromkeys(palette))
         palette = [palette[i] for i in torch.randperm(len(palette))]
         count = len(palette)
-        height, width = (int(i) for i in torch.randperm(6)[:2] + 4)
+        height = between(4, 9)
+        width = height if not others else between(4, 9)
         mask = torch.tensor(palette)[torch.randint(count, (height, width))].byte()
         if others:
             some = torch.rand(height, width) < 0.5
