@@ -269,9 +269,10 @@ def test_verdict_restores_each_setting_and_reports_its_change(change, says):
         assert settings() == before and warnings.filters == filters
 
 
-def test_verdict_accepts_the_warning_filter_of_an_import():
+def test_verdict_accepts_the_warning_filters_of_an_import():
     def imported(answer):
         warnings.filterwarnings("default", category=DeprecationWarning, module="package")
+        warnings.simplefilter("always", np.exceptions.RankWarning)
 
     with warnings.catch_warnings():
         assert verdict(1, [imported]).passed

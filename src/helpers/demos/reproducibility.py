@@ -167,7 +167,6 @@ def _visible(*later: str) -> dict[str, Any]:
 _JOB = """
 import pathlib, signal, subprocess, sys, time
 cache, deaf = pathlib.Path(sys.argv[1]), sys.argv[2] == "deaf"
-signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGTERM, signal.SIG_IGN if deaf else lambda *_: sys.exit(143))
 work = [sys.executable, "-IS", "-c", "import time; time.sleep(60)"]
 worker = subprocess.Popen(work, stdout=subprocess.DEVNULL)
@@ -187,8 +186,7 @@ finally:
 class Job:
     """Harmless mock of a training run: a process with a cache file and a worker.
 
-    On SIGTERM it ends its worker, removes its file and exits with 143. `deaf` jobs ignore SIGTERM,
-    and all ignore SIGINT, as jobs in the background of a shell do.
+    On SIGTERM it ends its worker, removes its file and exits with 143. `deaf` jobs ignore SIGTERM.
 
     Attributes:
         process: the running `subprocess.Popen`.

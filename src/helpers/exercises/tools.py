@@ -180,9 +180,10 @@ def learns(loss: Any, inputs: Tensor | Sequence[Tensor], wrong: str) -> list[Ten
 
 
 class _Filters(list):
-    """Copy of the warning filters; equal if those for all messages and modules are equal.
+    """Copy of the warning filters; equal if the general ones are equal.
 
-    Importing a package may add other filters.
+    A general filter has a built-in category and applies to all messages and modules; packages add
+    others when they are imported.
     """
 
     def __eq__(self, other: object) -> bool:
@@ -191,7 +192,11 @@ class _Filters(list):
     __hash__ = None
 
     def _general(self) -> list[Any]:
-        return [entry for entry in self if entry[1] is None and entry[3] is None]
+        return [
+            entry
+            for entry in self
+            if entry[1] is entry[3] is None and entry[2].__module__ == "builtins"
+        ]
 
 
 def _set_filters(before: _Filters) -> None:
