@@ -1,5 +1,6 @@
 """Test the checkers' tools: accepted values, rejected values, and sentences."""
 
+import warnings
 from contextlib import suppress
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from helpers.exercises import verdict
 from helpers.exercises.tools import (
+    _SETTINGS,
     a_float,
     a_tensor,
     an_int,
@@ -152,6 +154,8 @@ CHANGES = {
     "objects": lambda m: setattr(m[0], "bias", nn.Parameter(m[0].bias.detach().clone())),
     "settings": lambda m: setattr(m[2], "p", 0.1),
     "hooks": lambda m: m[0].register_forward_hook(lambda *_: None),
+    "attributes": lambda m: setattr(m[2], "forward", m[2].forward),
+    "names": lambda m: m.append(nn.ReLU()),
     "dtype": lambda m: m.double(),
 }
 
@@ -164,7 +168,7 @@ def test_unchanged_detects_a_changed_module(change):
     with pytest.raises(AssertionError, match="model"), unchanged(model=model):
         CHANGES[change](model)
     model = network()
-    if change not in ("buffers", "cleared", "dtype"):
+    if change not in ("buffers", "cleared", "dtype", "names"):
         with unchanged(change, model=model):
             CHANGES[change](model)
 
@@ -225,6 +229,53 @@ def test_verdict_restores_the_grad_mode_and_reports_its_change():
         assert verdict(1, [lambda answer: seen.append(torch.is_grad_enabled())]).passed
         assert not torch.is_grad_enabled()
     assert seen == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda: torch.set_default_dtype(torch.float64), "default dtype"),
+        (lambda: torch.autograd.set_detect_anomaly(True), "anomaly mode"),
+        (lambda: torch.use_deterministic_algorithms(True), "use_deterministic_algorithms"),
+        (
+            lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+            "use_deterministic_algorithms",
+        ),
+        (lambda: torch.set_num_threads(torch.get_num_threads() + 1), "set_num_threads"),
+        (lambda: torch.set_float32_matmul_precision("medium"), "matmul_precision"),
+        (lambda: torch.set_default_device("meta"), "set_default_device"),
+        (lambda: torch.set_autocast_enabled("cpu", True), "autocast"),
+        (lambda: torch.set_autocast_dtype("cpu", torch.float16), "autocast"),
+        (lambda: setattr(torch.backends.cudnn, "benchmark", True), "cudnn"),
+        (lambda: setattr(torch.backends.cudnn, "deterministic", True), "cudnn"),
+        (lambda: torch.backends.cuda.enable_math_sdp(False), "sdpa_kernel"),
+        (lambda: np.seterr(all="raise"), "numpy.seterr"),
+        (lambda: warnings.simplefilter("ignore", FutureWarning), "warning filter"),
+        (lambda: warnings.resetwarnings(), "warning filter"),
+    ],
+)
+def test_verdict_restores_each_setting_and_reports_its_change(change, says):
+    def settings():
+        return [read() for _, read, _ in _SETTINGS]
+
+    before, filters = settings(), warnings.filters[:]
+    for right in (True, False):
+
+        def changed(answer, right=right):
+            change()
+            assert right, "something that follows from it"
+
+        assert says in verdict(1, [changed]).message
+        assert settings() == before and warnings.filters == filters
+
+
+def test_verdict_accepts_the_warning_filters_of_an_import():
+    def imported(answer):
+        warnings.filterwarnings("default", category=DeprecationWarning, module="package")
+        warnings.simplefilter("always", np.exceptions.RankWarning)
+
+    with warnings.catch_warnings():
+        assert verdict(1, [imported]).passed
 
 
 def test_verdict_restores_the_random_state_and_reports_a_seed():

@@ -19,7 +19,7 @@ from verdicts import expect
 from helpers.evaluation import evaluating
 
 NOT_A_FUNCTION = {"check_root", "check_clip", "check_normalize", "check_standardized"}
-IN_THREADS = {"check_mean"}  # grad mode, autocast and the number of threads are thread-local
+IN_THREADS = {"check_mean"}  # grad mode and several settings are thread-local
 CHANGES_MODES = {"check_train_mode"}
 COMES_IN_EVAL = {"check_answers", "check_mean_loss"}
 DRAWS = {  # the solution draws, or the checker tests a property of the draws
@@ -84,28 +84,9 @@ def change_dtype(arguments, result):
     return True
 
 
-def detect_anomalies(arguments, result):
-    torch.autograd.set_detect_anomaly(True)
-    return True
-
-
-def be_deterministic(arguments, result):
-    torch.use_deterministic_algorithms(True)
-    return True
-
-
-def change_threads(arguments, result):
-    torch.set_num_threads(torch.get_num_threads() + 1)
-    return True
-
-
-def lower_precision(arguments, result):
-    torch.set_float32_matmul_precision("medium")
-    return True
-
-
-def leave_autocast_on(arguments, result):
-    torch.set_autocast_enabled("cpu", True)
+def change_a_setting(arguments, result):
+    """Change one of the settings; `test_exercise_tools.py` changes each of them."""
+    np.seterr(all="raise", over="ignore")
     return True
 
 
@@ -126,6 +107,13 @@ def draw(arguments, result):
 
 def models_in(arguments):
     return [model for model in arguments if isinstance(model, nn.Module)]
+
+
+def leave_an_attribute(arguments, result):
+    models = models_in(arguments)
+    for model in models:
+        list(model.modules())[-1].kept = list
+    return bool(models)
 
 
 def call_train(arguments, result):
@@ -198,23 +186,17 @@ def test_changed_default_dtype_is_rejected(chapter, check):
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (detect_anomalies, "anomaly mode"),
-        (be_deterministic, "deterministic"),
-        (change_threads, "set_num_threads"),
-        (lower_precision, "set_float32_matmul_precision"),
-        (leave_autocast_on, ""),
+        (change_a_setting, ""),
         (seed_python, "random"),
         (seed_numpy, "random"),
     ],
 )
 def test_changed_global_setting_is_rejected(chapter, check, spoil, says):
-    if check in IN_THREADS and spoil in (change_threads, leave_autocast_on):
+    if check in IN_THREADS and spoil is change_a_setting:
         return
-    threads, python = torch.get_num_threads(), random.getstate()
+    python, before = random.getstate(), np.geterr()
     assert says in attack(chapter, check, spoil).message
-    assert not torch.is_anomaly_enabled() and not torch.are_deterministic_algorithms_enabled()
-    assert torch.get_num_threads() == threads and not torch.is_autocast_enabled("cpu")
-    assert torch.get_float32_matmul_precision() == "highest"
+    assert np.geterr() == before
     assert spoil is not seed_python or random.getstate()[1][:-1] == python[1][:-1]
 
 
@@ -229,6 +211,11 @@ def test_drawn_random_number_is_rejected(chapter, check):
 def test_changed_mode_of_a_model_is_rejected(chapter, check, spoil):
     if not (check in CHANGES_MODES or (spoil is call_eval and check in COMES_IN_EVAL)):
         attack(chapter, check, spoil)
+
+
+@FUNCTIONS
+def test_attribute_left_on_a_model_is_rejected(chapter, check):
+    attack(chapter, check, leave_an_attribute)
 
 
 @FUNCTIONS
@@ -268,7 +255,7 @@ FLOAT32_SUFFICES = {  # (which of the attacks below pass, why)
     "check_mean": ("only rounded", "the losses come in float32"),
     "check_mean_loss": ("rounded", "four digits of a mean loss are enough"),
     "check_nucleus": ("rounded returned", "probabilities to sample from need no more digits"),
-    "check_quantize": ("rounded returned", "int8 has fewer digits, and scales may be float32"),
+    "check_quantize": ("", "the scale of a row may be below the range of float32"),
     "check_scaled_step": ("only rounded", "the model comes in float32"),
     "check_signed_sqrt": ("rounded", "an error of 0.01 is allowed"),
     "check_smoothing": ("widened", "a loss may have more digits than its logits"),
@@ -619,6 +606,10 @@ def rms(x, eps=0.0):
         return (x.float().square().mean(-1, keepdim=True) + eps).sqrt().to(x.dtype)
 
 
+def small_in_half(x):
+    return book("check_rms")(x.half().to(x.dtype) if x.dtype == torch.bfloat16 else x)
+
+
 def nearest_by_power(points, centres, power=1.9):
     return ((points[:, None] - centres).abs() ** power).sum(-1).argmin(1)
 
@@ -954,6 +945,73 @@ def padding_needs_a_vector(vocab, vectors, dim):
     return book("check_table")(vocab, vectors, dim)
 
 
+def head_anywhere(model, head, lr):
+    trained = [(n.split("."), p) for n, p in model.named_parameters() if p.requires_grad]
+    return [
+        {"params": [p for parts, p in trained if head not in parts], "lr": lr / 10},
+        {"params": [p for parts, p in trained if head in parts], "lr": lr},
+    ]
+
+
+def sums_of_colours(mask, palette):
+    key = mask[0] * 3 + mask[1] * 5 + mask[2] * 7
+    classes = torch.full(key.shape, 255)
+    for number, (r, g, b) in enumerate(palette):
+        classes[key == (3 * r + 5 * g + 7 * b) % 256] = number
+    return classes
+
+
+def rounded_for_gamma_1(rewards, ended, gamma):
+    result = book("check_returns")(rewards, ended, gamma)
+    return result.round() if gamma == 1 and ended[:-1].any() else result
+
+
+def without_graph_for_other_markers(logits, target, weight, ignore_index):
+    loss = book("check_cross_entropy")(logits, target, weight, ignore_index)
+    return loss if ignore_index == -100 else loss.detach()
+
+
+def float32_scales(weight):
+    q, scale = book("check_quantize")(weight)
+    return q, scale.float()
+
+
+def kills_soon(process):
+    process.terminate()
+    try:
+        process.wait(timeout=0.02)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def resume_with_gradients(checkpoint, build, schedule):
+    parts = book("check_resume")(checkpoint, build, schedule)
+    for p in parts[0].parameters():
+        p.grad = torch.zeros_like(p)
+    return parts
+
+
+def transposed_if_square(mask, palette):
+    classes = book("check_to_classes")(mask, palette)
+    return classes.T if classes.shape[0] == classes.shape[1] else classes
+
+
+def six_steps(rewards, ended, gamma):
+    far = 6 if len(rewards) > 20 else len(rewards)
+    cut = [
+        book("check_returns")(rewards[t : t + far], ended[t : t + far], gamma)[:1]
+        for t in range(len(rewards))
+    ]
+    return torch.cat(cut)
+
+
+def keys_as_text(value):
+    if type(value) is dict:
+        return {str(key): keys_as_text(item) for key, item in value.items()}
+    return book("check_plain")(value)
+
+
 def ends_at_total(t, warm_up, total):
     return (
         1 / (total - warm_up) if t > total == warm_up else book("check_factor")(t, warm_up, total)
@@ -961,6 +1019,38 @@ def ends_at_total(t, warm_up, total):
 
 
 WRONG = [
+    ("check_to_classes", transposed_if_square, "a colour of the palette has a wrong class"),
+    ("check_rms", small_in_half, "small bfloat16 numbers are wrong"),
+    (
+        "check_nearest",
+        lambda p, c: book("check_nearest")(*((c, p) if len(p) == len(c) else (p, c))),
+        "centres of",
+    ),
+    ("check_returns", six_steps, "wrong for an episode of 300 steps"),
+    (
+        "check_own_tensor",
+        lambda a: torch.tensor(a.astype("i4" if a.dtype.kind == "i" else a.dtype).astype("f4")),
+        "an array of large ints came out wrong",
+    ),
+    ("check_plain", keys_as_text, "'groups' has another value or type"),
+    ("check_groups", head_anywhere, "body.head.weight has the wrong learning rate"),
+    (
+        "check_alibi",
+        lambda slopes: lambda s, b, h, i, j: torch.where(i >= j, s + slopes[h] * j, -math.inf),
+        "the score is not reduced by slopes[h] * (i - j)",
+    ),
+    ("check_to_classes", sums_of_colours, ""),
+    ("check_returns", rounded_for_gamma_1, "with gamma 1"),
+    ("check_cross_entropy", without_graph_for_other_markers, "the result has no graph"),
+    ("check_sum", lambda x: x[x.abs().argsort()].sum().item(), "a different order"),
+    ("check_quantize", float32_scales, "wrong where rows differ in size"),
+    ("check_stop", kills_soon, "killed before it could clean up"),
+    ("check_resume", resume_with_gradients, "a parameter has a gradient already"),
+    (
+        "check_straight_through",
+        lambda x: x.clamp(-9, 9) + (x.round() - x.clamp(-9, 9)).detach(),
+        "the gradient of x is not",
+    ),
     ("check_factor", ends_at_total, "raised ZeroDivisionError"),
     ("check_factor", lambda t, w, n: book("check_factor")(t, w, n) if t <= 2 * n else 1, "it is 0"),
     ("check_resume", resume_into_the_checkpoint, "copy it before you load it"),

@@ -177,6 +177,7 @@ try:
 finally:
     worker.kill()
     worker.wait()
+    time.sleep(0.25)
     cache.unlink()
 """
 

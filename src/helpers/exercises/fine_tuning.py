@@ -25,6 +25,7 @@ def _groups_case() -> tuple[nn.Module, float]:
     model = nn.Module()
     model.stem = nn.Linear(3, 4).requires_grad_(False)
     model.body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    model.body.add_module("head", nn.Linear(4, 4))  # the body's, not the model's
     model.head_norm = nn.LayerNorm(4)  # its name begins like the head's
     model.head = nn.Linear(4, int(torch.randint(2, 6, ())))
     model.head.scale = nn.Parameter(torch.ones(1), requires_grad=False)

@@ -97,22 +97,24 @@ def check_to_classes(answer: Callable[[Tensor, list[tuple[int, ...]]], Tensor]) 
         # every channel is shared by several classes, and so is the sum of the channels
         low, high = sorted(int(i) for i in torch.randperm(256)[:2])
         palette = [(low, low, high), (low, high, low), (high, low, low), (high, high, low)]
-        other = torch.randint(256, (between(0, 20), 3)).tolist()  # more classes than four
+        more = 40 if others else between(0, 20)  # more classes than four
+        other = torch.randint(256, (more, 3)).tolist()
         palette += [tuple(c) for c in other if not {low, high} & set(c)]
         palette = list(dict.fromkeys(palette))
         palette = [palette[i] for i in torch.randperm(len(palette))]
         count = len(palette)
-        height, width = (int(i) for i in torch.randperm(6)[:2] + 4)
-        right = torch.randint(count, (height, width))
-        colours = torch.tensor([*palette, (high, high, high)])
+        height = between(4, 9)
+        width = height if not others else between(4, 9)
+        mask = torch.tensor(palette)[torch.randint(count, (height, width))].byte()
         if others:
-            right[0, 0], right[-1, -1] = count, count
-        mask = colours[right].permute(2, 0, 1).byte()
-        if others:
+            some = torch.rand(height, width) < 0.5
+            mask[some] = torch.randint(256, (int(some.sum()), 3), dtype=torch.uint8)
+            mask[0, 0] = mask[-1, -1] = high
             r, g, b = palette[0]
-            mask[:, 0, -1] = torch.tensor((r, g, b - 1 if b else 1))  # one level off is another
-            right[0, -1] = count
-        return mask, palette, right.where(right < count, 255)
+            mask[0, -1] = torch.tensor((r, g, b - 1 if b else 1))  # one level off is another
+        number = {colour: index for index, colour in enumerate(palette)}
+        right = [[number.get(tuple(colour), 255) for colour in row] for row in mask.tolist()]
+        return mask.permute(2, 0, 1), palette, torch.tensor(right)
 
     def test(others: bool) -> Callable[[Callable], None]:
         def same(f: Callable) -> None:

@@ -208,6 +208,8 @@ def _resume_weights(f):
     straight, parts, _, _ = _resume_interrupted(f)
     assert parts[2].optimizer is parts[1], "the scheduler belongs to another optimizer"
     assert parts[0] is not straight[0], "build a new model"
+    left = [p for p in parts[0].parameters() if p.grad is not None]
+    assert not left, "a parameter has a gradient already, which the next step would add to"
     assert parts[0].training, "the model is in evaluation mode: the training would not be the same"
     for mine, theirs in zip(parts[0].parameters(), straight[0].parameters(), strict=True):
         assert torch.equal(mine, theirs), "the weights are not those of the checkpoint"

@@ -97,11 +97,12 @@ def _cross_entropy_stable(f):
 
 
 def _cross_entropy_gradient(f):
-    for ignored in (0, 2):
+    for ignored, marker in ((0, -100), (2, -100), (2, 255)):
         x, y, w = _cross_entropy_batch()
         x.requires_grad_()
-        y[:ignored] = -100
-        same_gradient(f(x, y, w, -100), F.cross_entropy(x, y, weight=w), x)
+        y[:ignored] = marker
+        right = F.cross_entropy(x, y, weight=w, ignore_index=marker)
+        same_gradient(f(x, y, w, marker), right, x)
 
 
 def _cross_entropy_dtypes(f):

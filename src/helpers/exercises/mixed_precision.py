@@ -153,6 +153,7 @@ def _rms_small(f):
     tiny = torch.rand(3, 64).add(1).mul(1e-7)
     _rms_compare(f, tiny, "small float32 numbers are wrong: no epsilon is needed")
     _rms_compare(f, torch.rand(3, 64).add(1).mul(1e-5).half(), "small float16 numbers became 0")
+    _rms_compare(f, tiny.bfloat16(), "small bfloat16 numbers are wrong: no epsilon is needed")
 
 
 def _rms_brain(f):

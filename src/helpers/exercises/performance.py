@@ -135,7 +135,7 @@ def _nearest_small(f: Callable) -> None:
 
 
 def _nearest_edges(f: Callable) -> None:
-    for n, k, d in ((1, 1, 1), (1, 5, 3), (5, 1, 3), (4, 4, 1), (0, 3, 2)):
+    for n, k, d in ((1, 1, 1), (1, 5, 3), (5, 1, 3), (4, 4, 1), (7, 7, 2), (0, 3, 2)):
         _nearest_compare(
             f, *_nearest_case(n, k, d), f"wrong for {n} points and {k} centres of {d} coordinates"
         )

@@ -168,6 +168,12 @@ def _returns_edges(f):
     close(f(rewards, ~every, 0.0), rewards, "with gamma 0 the returns are the rewards")
     sums = rewards.flip(0).cumsum(0).flip(0)
     close(f(rewards, ~every, 1.0), sums, "with gamma 1 the returns are plain sums")
+    long, never = torch.rand(300), torch.zeros(300, dtype=torch.bool)
+    right = discounted_returns(long, never, 0.99)
+    close(f(long, never, 0.99), right, "wrong for an episode of 300 steps", rtol=1e-4)
+    ended = torch.arange(5) == 2
+    parts = discounted_returns(rewards, ended, 1.0)
+    close(f(rewards, ended, 1.0), parts, "with gamma 1 the returns are plain sums")
 
 
 def _returns_dtypes(f):

@@ -83,9 +83,10 @@ def check_sum(answer: Callable[[Tensor], float]) -> Verdict:
             assert abs(got - exact) <= 1e-5 * size, "the result is not the sum"
 
     def order(f):
-        x = numbers()
-        sums = {float(f(x[torch.randperm(len(x))])) for _ in range(10)}
-        assert len(sums) == 1, "a different order of the same numbers gives a different sum"
+        near = torch.randn(100)  # of one size, and of both signs
+        for x in (numbers(), torch.cat([near, -near, torch.rand(101)])):
+            sums = {float(f(x[torch.randperm(len(x))])) for _ in range(10)}
+            assert len(sums) == 1, "a different order of the same numbers gives a different sum"
 
     def untouched(f):
         x = numbers()

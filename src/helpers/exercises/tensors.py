@@ -146,6 +146,7 @@ def _own_tensor_foreign(f):
         "a big-endian array": fixed.astype(">f8"),
         "a longdouble array": fixed.astype(np.longdouble),
         "a bool array": fixed > 5,
+        "an array of large ints": fixed.astype("int64") << 40,
     }
     for name, array in kinds.items():
         try:

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import random
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral, Real
@@ -155,9 +156,14 @@ def in_two_modes(model: nn.Module) -> Any:
 
 
 def with_gradients(model: nn.Module) -> Any:
-    """Give each trainable parameter a gradient and return `model`, so that clearing is noticed."""
-    for p in model.parameters():
-        p.grad = torch.ones_like(p) if p.requires_grad else None
+    """Give all trainable parameters but the last a gradient and return `model`.
+
+    A checker thus notices an answer that clears gradients, and one that adds some. A single
+    parameter gets a gradient.
+    """
+    trained = [p for p in model.parameters() if p.requires_grad]
+    for p in trained[:-1] or trained:
+        p.grad = torch.ones_like(p)
     return model
 
 
@@ -171,6 +177,53 @@ def learns(loss: Any, inputs: Tensor | Sequence[Tensor], wrong: str) -> list[Ten
 
 
 # ---------------------------------------------------------------- unchanged state
+
+
+class _Filters(list):
+    """Copy of the warning filters; equal if the general ones are equal.
+
+    A general filter has a built-in category and applies to all messages and modules; packages add
+    others when they are imported.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Filters) and self._general() == other._general()
+
+    __hash__ = None
+
+    def _general(self) -> list[Any]:
+        return [
+            entry
+            for entry in self
+            if entry[1] is entry[3] is None and entry[2].__module__ == "builtins"
+        ]
+
+
+def _set_filters(before: _Filters) -> None:
+    warnings.filters[:] = before
+    with warnings.catch_warnings():
+        pass  # a warning that the other filters hid is shown again
+
+
+_CUDNN = ("enabled", "benchmark", "deterministic")
+
+
+def _set_cudnn(before: list[bool]) -> None:
+    for name, value in zip(_CUDNN, before, strict=True):
+        setattr(torch.backends.cudnn, name, value)
+
+
+_SDPA = ("flash", "mem_efficient", "math", "cudnn")
+
+
+def _set_sdpa(before: list[bool]) -> None:
+    for name, value in zip(_SDPA, before, strict=True):
+        getattr(torch.backends.cuda, f"enable_{name}_sdp")(value)
+
+
+def _set_autocast(before: tuple[bool, torch.dtype]) -> None:
+    torch.set_autocast_enabled("cpu", before[0])
+    torch.set_autocast_dtype("cpu", before[1])
 
 
 # Settings of the whole process: the sentence if one was changed, the reader, the writer
@@ -188,8 +241,8 @@ _SETTINGS: tuple[tuple[str, Callable[[], Any], Callable[[Any], Any]], ...] = (
     ),
     (
         "torch.use_deterministic_algorithms was changed for all that follows",
-        torch.are_deterministic_algorithms_enabled,
-        torch.use_deterministic_algorithms,
+        torch.get_deterministic_debug_mode,  # also whether they only warn
+        torch.set_deterministic_debug_mode,
     ),
     (
         "torch.set_num_threads was changed for all that follows",
@@ -208,8 +261,31 @@ _SETTINGS: tuple[tuple[str, Callable[[], Any], Callable[[Any], Any]], ...] = (
     ),
     (
         "autocast was changed for all that follows: use torch.autocast in a with statement",
-        lambda: torch.is_autocast_enabled("cpu"),
-        lambda on: torch.set_autocast_enabled("cpu", on),
+        lambda: (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
+        _set_autocast,
+    ),
+    (
+        "a flag of torch.backends.cudnn was changed for all that follows: use "
+        "torch.backends.cudnn.flags() in a with statement",
+        lambda: [getattr(torch.backends.cudnn, name) for name in _CUDNN],
+        _set_cudnn,
+    ),
+    (
+        "a backend of scaled_dot_product_attention was switched for all that follows: use "
+        "torch.nn.attention.sdpa_kernel in a with statement",
+        lambda: [getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in _SDPA],
+        _set_sdpa,
+    ),
+    (
+        "numpy.seterr was changed for all that follows: use numpy.errstate() in a with statement",
+        np.geterr,
+        lambda before: np.seterr(**before),
+    ),
+    (
+        "a warning filter was changed for all that follows: use warnings.catch_warnings() in a "
+        "with statement",
+        lambda: _Filters(warnings.filters),
+        _set_filters,
     ),
 )
 
@@ -336,9 +412,9 @@ def unchanged(but: str = "", **named: Any) -> Iterator[None]:
     """Raise if the block changes one of the objects; the sentence calls it by its keyword.
 
     Checks tensors (values, requires_grad, gradients), arrays, modules (also modes of all
-    submodules, settings, hooks, and identity of the parameters), optimizers, dicts,
-    lists and tuples. `but` lists what may change, such as "values gradients". If the block
-    raises, nothing is checked.
+    submodules, settings, hooks, names of the attributes, and identity of the parameters),
+    optimizers, dicts, lists and tuples. `but` lists what may change, such as "values gradients".
+    If the block raises, nothing is checked.
     """
     before = {name: list(_facts(value, name)) for name, value in named.items()}
     yield
@@ -405,6 +481,8 @@ def _facts_of_module(model: nn.Module, name: str) -> Iterator[Fact]:
         yield "modes", f"{where} came in {mode} mode and was left in another", module.training
         hooks = [len(h) for k, h in vars(module).items() if k.endswith("_hooks")]
         yield "hooks", f"a hook is left on {where}, or another's is gone", hooks
+        names = [*vars(module), *module._modules, *module._parameters, *module._buffers]
+        yield "attributes", f"an attribute is left on {where}, or another is gone", sorted(names)
         if type(module).__module__.startswith("torch.nn"):
             yield "settings", f"a setting of {where} was changed", _settings(module)
     named = (*model.named_parameters(), *model.named_buffers())
