@@ -181,8 +181,9 @@ def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
     Raises:
         TypeError: `weights` is not a mapping from names to tensors, but for example a path.
         CheckpointError: names or shapes do not match, or an entry cannot be copied without loss: it
-            is on `meta`, sparse, quantized or complex and the model's is not. The message lists all
-            of them, and the model is unchanged. (PyTorch copies what matches before it raises.)
+            is on `meta`, sparse, quantized or complex and the model's is not, or the model's was
+            made with `expand`. The message lists all of them, and the model is unchanged. (PyTorch
+            copies what matches before it raises.)
     """
     if not isinstance(weights, Mapping):
         raise TypeError(
@@ -230,11 +231,19 @@ def _copies(value: Any, own: Any) -> bool:
     if not isinstance(own, Tensor) or not isinstance(value, Tensor) or is_lazy(own):
         return True
     lost = (value.is_complex() > own.is_complex()) or (value.is_quantized > own.is_quantized)
-    return not lost and value.layout == own.layout and value.is_meta == own.is_meta
+    same = value.layout == own.layout and value.is_meta == own.is_meta
+    return not lost and same and not _is_expanded(own)
+
+
+def _is_expanded(x: Tensor) -> bool:
+    """Return whether several elements share one place in memory, so that `copy_` raises."""
+    sizes = zip(x.shape, x.stride(), strict=True) if x.layout == torch.strided else ()
+    return any(size > 1 and stride == 0 for size, stride in sizes)
 
 
 def _kind(x: Tensor) -> str:
-    return f"{x.dtype} ({x.layout}, {x.device.type})"
+    expanded = ", expanded" if _is_expanded(x) else ""
+    return f"{x.dtype} ({x.layout}, {x.device.type}{expanded})"
 
 
 def _shape(value: Any) -> Any:

@@ -448,6 +448,18 @@ def test_lazy_layer_takes_the_shape_of_the_file():
         load_weights(other, lazy)
 
 
+def test_load_weights_into_an_expanded_parameter_loads_nothing():
+    model = network()
+    model[2].weight = nn.Parameter(torch.ones(1, 4).expand(2, 4))
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(CheckpointError, match=r"kind: 2\.weight is .*cpu\), .*cpu, expanded\)$"):
+        load_weights(model, network().state_dict())
+    assert checkpoints.differences(model.state_dict(), before) == []
+    model[2].weight = nn.Parameter(torch.ones(1, 4).expand(1, 4))  # no element is shared
+    model[2].bias = nn.Parameter(torch.ones(1))
+    load_weights(model, network(1).state_dict())
+
+
 def test_extra_state_can_have_any_type():
     class Counted(nn.Linear):
         count = None

@@ -107,7 +107,7 @@ def _step_returned(f: Callable) -> None:
     assert math.isclose(got, value, rel_tol=1e-6), (
         f"the loss before the step is {value:.4f}, and {got:.4f} was returned"
     )
-    assert math.isclose(got, value, rel_tol=1e-9), (
+    assert math.isclose(got, value, rel_tol=1e-12), (
         "the loss has the digits of float32, but the logits are float64: use ones_like(logits)"
     )
 
