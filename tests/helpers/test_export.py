@@ -852,7 +852,7 @@ def main_thread_only(model, requests):
         (frozen, "do not change its parameters"),
         (mode_of_the_layers, "do not change its mode"),
         (switched_on, "switched on for the caller"),
-        (kept_in_the_model, "the attribute ['requests']"),
+        (kept_in_the_model, "an attribute is left on the model"),
         (weights_changed, "layers.0.weight of the model was changed"),
         (statistics_changed, "layers.1.running_mean of the model was changed"),
         (hook_left, "a hook is left on the model"),

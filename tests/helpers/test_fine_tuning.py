@@ -533,7 +533,7 @@ def refreeze(model):
         (any_frozen, "a trained BatchNorm layer does not update"),
         (dropout_off, "the dropout outside of the frozen parts is off"),
         (norms_only, "the dropout inside a frozen part is still on"),
-        (never_back, "must be in training mode again"),
+        (never_back, "an attribute is left on"),
         (refreeze, "requires_grad of"),
     ],
 )

@@ -581,7 +581,7 @@ def in_place(mask, palette):
         (lambda m, p: by_loop(m, p, dtype=torch.uint8), "dtype int64, got torch.uint8"),
         (lambda m, p: to_classes(m, p[::-1]), "a colour of the palette has a wrong class index"),
         (lambda m, p: to_classes(m.flip(0), p), "a wrong class index"),
-        (lambda m, p: to_classes(m, p).T, "expected shape"),
+        (lambda m, p: to_classes(m, p).T, "a colour of the palette"),
         (lambda m, p: to_classes(m, p)[None], "expected shape"),
         (lambda m, p: to_classes(m, p).numpy(), "expected a tensor, got ndarray"),
         (in_place, "was changed"),

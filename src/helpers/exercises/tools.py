@@ -481,7 +481,8 @@ def _facts_of_module(model: nn.Module, name: str) -> Iterator[Fact]:
         yield "modes", f"{where} came in {mode} mode and was left in another", module.training
         hooks = [len(h) for k, h in vars(module).items() if k.endswith("_hooks")]
         yield "hooks", f"a hook is left on {where}, or another's is gone", hooks
-        names = [*vars(module), *module._modules, *module._parameters, *module._buffers]
+        own = [name for name in vars(module) if not name.startswith("_")]  # torch.compile adds some
+        names = [*own, *module._modules, *module._parameters, *module._buffers]
         yield "attributes", f"an attribute is left on {where}, or another is gone", sorted(names)
         if type(module).__module__.startswith("torch.nn"):
             yield "settings", f"a setting of {where} was changed", _settings(module)
