@@ -751,12 +751,19 @@ def rejects_buffers(model, saved):
     return book("check_load_matching")(model, saved)
 
 
-def kills_and_leaves(process):
-    process.terminate()
-    try:
-        process.wait(timeout=2)
-    except subprocess.TimeoutExpired:
-        process.kill()
+def killing(seconds, wait):
+    """Return an answer that kills a process after `seconds`, and then waits for it or not."""
+
+    def stop(process):
+        process.terminate()
+        try:
+            process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            if wait:
+                process.wait()
+
+    return stop
 
 
 def float32_loss(logits, ids, lengths):
@@ -971,15 +978,6 @@ def without_graph_for_other_markers(logits, target, weight, ignore_index):
     return loss if ignore_index == -100 else loss.detach()
 
 
-def kills_soon(process):
-    process.terminate()
-    try:
-        process.wait(timeout=0.02)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
 def resume_with_gradients(checkpoint, build, schedule):
     parts = book("check_resume")(checkpoint, build, schedule)
     for p in parts[0].parameters():
@@ -1033,7 +1031,7 @@ WRONG = [
     ("check_returns", rounded_for_gamma_1, "with gamma 1"),
     ("check_cross_entropy", without_graph_for_other_markers, "the result has no graph"),
     ("check_sum", lambda x: x[x.abs().argsort()].sum().item(), "a different order"),
-    ("check_stop", kills_soon, "killed before it could clean up"),
+    ("check_stop", killing(0.02, wait=True), "killed before it could clean up"),
     ("check_resume", resume_with_gradients, "a parameter has a gradient already"),
     (
         "check_straight_through",
@@ -1182,7 +1180,7 @@ WRONG = [
     ("check_nearest", nearest_by_power, "wrong for"),
     ("check_nearest", nearest_by_squares, "far from the origin"),
     ("check_mean_below", mean_without_infinities, "wrong with -inf, which is below the limit"),
-    ("check_stop", kills_and_leaves, "after kill(), wait"),
+    ("check_stop", killing(2, wait=False), "after kill(), wait"),
     ("check_vectors", eval_and_back, "ran in another mode"),
     ("check_vectors", zeroed_padding, "here nan"),
     ("check_tag_loss", masked_loss, "logits of nan at the padding"),
