@@ -38,7 +38,8 @@ NAMES_OF_THINGS = re.compile(
 )
 
 
-# Make all code visible to axe, and remove parts and code tokens that equal one seen before, on any
+# Remove what has tests of its own (explorers) or no structure (formulas, lines of drawings), tokens
+# of code whose classes were seen in such a block, and parts that equal one seen before, on any
 # page: same position, tags, attributes, classes and roles, references that resolve or not, empty or
 # not. A page is new if a remaining element, a count of landmarks or a step of headings is new.
 THIN = """(before) => {
@@ -58,6 +59,16 @@ THIN = """(before) => {
     /^(class|role|type)$/.test(name) ? `${name}=${value}` :
     /^(for|aria-(controls|describedby|labelledby|owns))$/.test(name) ? name + lost(value) :
     name + !value.trim();
+  for (const fold of document.querySelectorAll("article details")) fold.open = true;
+  for (const e of document.querySelectorAll("article *"))
+    if (/-explorer$/.test(e.localName)) e.remove();
+  const lines = "svg :is(path, use, defs, line, rect, circle, image)";
+  for (const e of document.querySelectorAll(`article :is(.katex, ${lines})`)) e.remove();
+  for (const token of document.querySelectorAll("article :is(.highlight, .sig) span")) {
+    const block = token.closest("[class*=cell_], .sig, .highlight").className;
+    if (!first([token.className, !!token.closest(".hll"), block].join()))
+      token.replaceWith(...token.childNodes);
+  }
   const name = kept(names, (e) => e.localName + [...e.attributes].map(attribute).sort() +
     !e.textContent.trim());
   const place = kept(places, (e) => !e || e.matches("article, section") ? "" :
@@ -70,41 +81,38 @@ THIN = """(before) => {
   let level = "";
   for (const { localName } of document.querySelectorAll("h1, h2, h3, h4, h5, h6"))
     page.add(level + (level = localName));
-  for (const fold of document.querySelectorAll("article details")) fold.open = true;
   const parts = "article :is(div.cell, dl.py, pre, p:not(th *), li, tr, .copybtn), nav li";
   for (const part of document.querySelectorAll(parts))
     if (part.isConnected) {
       const inside = new Set([...part.querySelectorAll("*")].map(name));
       if (!first(place(part) + [...inside].sort())) part.remove();
     }
-  for (const code of document.querySelectorAll(".highlight")) {
-    code.removeAttribute("style");
-    code.style.contentVisibility = "visible";
-  }
-  for (const token of document.querySelectorAll("article :is(.highlight, .sig) span"))
-    if (token.isConnected && !first(place(token))) token.replaceWith(token.textContent);
-  for (const formula of [...document.querySelectorAll(".katex")].slice(2)) formula.remove();
-  for (const line of document.querySelectorAll("article svg :is(path, use, defs)")) line.remove();
-  for (const e of document.querySelectorAll("html, body *")) page.add(name(e) + place(e));
+  for (const e of document.querySelectorAll("html, body :not(pre span, .sig span, svg *)"))
+    page.add(name(e) + place(e));
   for (const e of document.querySelectorAll("[lang]")) page.add(e.getAttribute("lang"));
   const isNew = [...page].filter(first).length > 0;
   return [[...seen].join(" "), isNew];
 }"""
-# Contrast depends only on an element's style: remove the text of elements whose tags, classes and
-# own style, from the root down, were seen on this or another page.
+# Contrast depends only on an element's style: remove the text of elements whose tag, and whose
+# classes and own colours from the root down, were seen on this or another page.
 FAINT = """(before) => {
   const seen = new Set(before.split("\\n"));
-  const place = (e) => !e ? "" : place(e.parentElement) + ">" + e.localName +
-    ["class", "style", "fill", "disabled", "aria-current"].map((name) => e.getAttribute(name));
+  const colours = (e) => (e.getAttribute("style") ?? "").split(";")
+    .filter((declared) => /color|fill|background|opacity/.test(declared));
+  const paint = (e) => [e.className.baseVal ?? e.className, colours(e),
+    ...["fill", "disabled", "aria-current"].map((name) => e.getAttribute(name))].join();
+  const place = (e) => !e ? "" :
+    place(e.parentElement) + (/^,+$/.test(paint(e)) ? "" : ">" + paint(e));
+  const key = (e) => e.localName + place(e);
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   let left = 0;
   while (texts.nextNode()) {
     const text = texts.currentNode;
     if (!text.data.trim()) continue;
-    const key = place(text.parentElement);
-    if (seen.has(key)) text.data = "";
+    const style = key(text.parentElement);
+    if (seen.has(style)) text.data = "";
     else left++;
-    seen.add(key);
+    seen.add(style);
   }
   const kept = "input, select, textarea, style, script";
   for (const e of [...document.body.querySelectorAll("*")].reverse())

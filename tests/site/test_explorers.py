@@ -32,6 +32,7 @@ from helpers.explorers.mean import mean_explorer
 from helpers.explorers.memory import memory_explorer
 from helpers.explorers.modes import modes_explorer
 from helpers.explorers.move import move_explorer
+from helpers.explorers.noise import noise_explorer
 from helpers.explorers.norm import norm_explorer
 from helpers.explorers.pixels import pixels_explorer
 from helpers.explorers.ppo import ppo_explorer
@@ -46,7 +47,13 @@ from helpers.explorers.threshold import threshold_explorer
 from helpers.explorers.trace import trace_explorer
 from helpers.explorers.wheels import wheels_explorer
 
+
+def allocator(lang):
+    return allocator_explorer(notes_trace(), lang=lang)
+
+
 EXPLORERS = [
+    allocator,
     accumulate_explorer,
     batch_explorer,
     broadcast_explorer,
@@ -67,6 +74,7 @@ EXPLORERS = [
     memory_explorer,
     modes_explorer,
     move_explorer,
+    noise_explorer,
     norm_explorer,
     pixels_explorer,
     ppo_explorer,
@@ -80,7 +88,6 @@ EXPLORERS = [
     threshold_explorer,
     trace_explorer,
     wheels_explorer,
-    lambda lang: allocator_explorer(notes_trace(), lang=lang),
 ]
 
 HAN = re.compile("[\u4e00-\u9fff]")
@@ -127,21 +134,34 @@ def test_completed_explorer_state_is_kept_until_reset(browser):
     page.context.close()
 
 
-def shown(page, *explorers, dark=False, width=375) -> None:
+def shown(page, *explorers, width=375) -> None:
     """Show explorers on an otherwise empty page, as wide as a phone."""
     page.set_viewport_size({"width": width, "height": 667})
     page.set_content(
-        f'<!doctype html><html lang="en"><title>explorers</title><style>:root {{ color-scheme: '
-        f"{'dark' if dark else 'light'} }} body {{ margin: 0; font: 16px sans-serif }}</style>"
+        '<!doctype html><html lang="en"><title>explorers</title><style>'
+        "body { margin: 0; font: 16px sans-serif }</style>"
         f"<main><h1>explorers</h1>{''.join(one._repr_html_() for one in explorers)}</main>"
     )
 
 
-@pytest.mark.parametrize("make", EXPLORERS)
-def test_two_explorers_on_one_page_keep_their_languages(page, make):
-    english, chinese = make(lang="en"), make(lang="zh")
-    shown(page, english, chinese)
-    elements = page.locator(english.name)
+def test_every_explorer_of_the_book_is_tested(site, pages):
+    tag = "<([a-z]+)-explorer[ >]"
+    found = {t for name in pages for t in re.findall(tag, (site / name).read_text("utf8"))}
+    assert found == {make.__name__.removesuffix("_explorer") for make in EXPLORERS}
+
+
+@pytest.fixture(scope="module", params=EXPLORERS)
+def both(contexts, request):
+    """Yield a page with an explorer in English and in Chinese, and both elements."""
+    page = contexts["desktop"].new_page()
+    english, chinese = request.param(lang="en"), request.param(lang="zh")
+    shown(page, english, chinese, width=320)
+    yield page, page.locator(english.name)
+    page.close()
+
+
+def test_two_explorers_on_one_page_keep_their_languages(both):
+    _, elements = both
     assert elements.count() == 2
     texts = []
     for element, task in zip(elements.all(), ("Task: ", "任务："), strict=True):
@@ -157,16 +177,16 @@ def test_two_explorers_on_one_page_keep_their_languages(page, make):
     assert HAN.search(texts[1]) and not HAN.search(texts[0])
 
 
-@pytest.mark.parametrize("make", EXPLORERS)
-def test_axe_reports_no_violations_and_no_overflow(page, make):
-    for dark in (False, True):
-        shown(page, make(lang="en"), make(lang="zh"), dark=dark, width=320)
-        page.evaluate(AXE.axe_script)
-        rules = {"runOnly": ["color-contrast"]} if dark else {}  # the theme changes only contrast
+def test_axe_reports_no_violations_and_no_overflow(both):
+    page, _ = both
+    page.evaluate(AXE.axe_script)
+    for theme in ("light", "dark"):
+        page.evaluate("theme => { document.documentElement.style.colorScheme = theme }", theme)
+        rules = {"runOnly": ["color-contrast"]} if theme == "dark" else {}  # nothing else changes
         options = {"resultTypes": ["violations"], "preload": False} | rules
         found = page.evaluate("o => axe.run(document, o).then((r) => r.violations)", options)
         assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in found] == []
-        assert page.evaluate("document.documentElement.scrollWidth") == 320
+    assert page.evaluate("document.documentElement.scrollWidth") == 320
 
 
 SMALL = """e => {
@@ -188,13 +208,62 @@ TIGHT = """e => [...e.shadowRoot.querySelectorAll("button, select, input, [role=
   .map(([c]) => c.getAttribute("aria-label") ?? c.textContent)"""
 
 
-@pytest.mark.parametrize("make", EXPLORERS)
-def test_phone_text_and_touch_targets_are_large_enough(page, make):
-    explorer = make(lang="en")
-    shown(page, explorer)
-    element = page.locator(explorer.name)
-    assert element.evaluate(SMALL) == []
-    assert explorer.name in THIN or element.evaluate(TIGHT) == []
+def test_phone_text_and_touch_targets_are_large_enough(both):
+    page, elements = both
+    page.set_viewport_size({"width": 375, "height": 667})
+    assert elements.first.evaluate(SMALL) == []
+    name = elements.first.evaluate("e => e.localName")
+    assert name in THIN or elements.first.evaluate(TIGHT) == []
+
+
+KEYS = {
+    "range": ["ArrowRight", "ArrowLeft"],
+    "number": ["ArrowUp", "ArrowDown"],
+    "select-one": ["ArrowDown", "ArrowUp"],
+    "radio": ["ArrowDown"],
+    "checkbox": ["Space"],
+}
+
+
+def operate(page, element, how: str) -> bool:
+    """Use the controls of an explorer until its text changes; return whether it did."""
+    says = "e => e.shadowRoot.querySelector('section').textContent"
+    before = element.evaluate(says)
+    for control in element.locator("button, input, select").all():
+        for act in actions(page, control, how):
+            if not control.is_enabled():
+                break
+            act()
+            for wait in (0, 30):
+                page.wait_for_timeout(wait)
+                if element.evaluate(says) != before:
+                    return True
+    return False
+
+
+def actions(page, control, how: str) -> list:
+    """Return functions that operate a control by mouse or keyboard."""
+    kind = control.evaluate("e => e.localName === 'input' ? e.type : e.type || e.localName")
+    if how == "keyboard":
+        return [lambda key=key: control.press(key) for key in KEYS.get(kind, ["Enter"])]
+    if kind == "range":
+        sides = (0.95, 0.05)
+        box = control.bounding_box()
+        height = box["height"] / 2
+        spots = [{"x": box["width"] * side, "y": height} for side in sides]
+        return [lambda spot=spot: control.click(position=spot) for spot in spots]
+    if kind == "select-one":
+        values = control.locator("option").evaluate_all("all => all.map(o => o.value)")
+        return [lambda value=value: control.select_option(value) for value in values]
+    return [control.click]
+
+
+def test_controls_respond_to_mouse_and_keyboard(both):
+    page, elements = both
+    for element, lang, how in zip(elements.all(), ("en", "zh"), ("mouse", "keyboard"), strict=True):
+        assert operate(page, element, how), f"the explorer ignores the {how}"
+        text = element.locator("[aria-live]").first.inner_text()
+        assert bool(HAN.search(text)) == (lang == "zh"), text
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import re
 
 import nbformat
 import pytest
-from book_pages import HAN, LANGUAGES, NAMES, ROOT
+from book_pages import LANGUAGES, NAMES, ROOT
 
 # ---------------------------------------------------------------- two languages
 
@@ -90,75 +90,7 @@ def test_the_root_works_without_scripts(browser, url):
     context.close()
 
 
-# ---------------------------------------------------------------- explorers, code, themes and menus
-
-
-# Remove the rest of the chapter: otherwise each step lays it out again.
-ALONE = """tag => {
-  for (const part of document.querySelectorAll("article section > :not(section)"))
-    if (!part.querySelector(tag)) part.remove();
-}"""
-
-
-@pytest.mark.parametrize(("lang", "how"), [("en", "mouse"), ("zh", "keyboard")])
-def test_explorers_respond_to_mouse_and_keyboard(page, url, site, pages, lang, how):
-    seen = set()
-    for name in (n for n in pages if n.startswith(lang)):
-        tags = set(re.findall(r"<([a-z]+(?:-[a-z]+)+)[ >]", (site / name).read_text("utf8")))
-        for tag in tags:
-            if tag in seen:
-                continue
-            page.goto(f"{url}/{name}")
-            page.evaluate(ALONE, tag)
-            for number in range(page.locator(f"main {tag}").count()):
-                seen.add(tag)
-                element = page.locator(f"main {tag}").nth(number)
-                assert operate(page, element, how), f"{name}: {tag} ignores the {how}"
-                text = element.locator("[aria-live]").first.inner_text()
-                assert bool(HAN.search(text)) == (lang == "zh"), f"{name}: {tag} shows {text!r}"
-    assert seen, "the book has no explorer"
-
-
-KEYS = {
-    "range": ["ArrowRight", "ArrowLeft"],
-    "number": ["ArrowUp", "ArrowDown"],
-    "select-one": ["ArrowDown", "ArrowUp"],
-    "radio": ["ArrowDown"],
-    "checkbox": ["Space"],
-}
-
-
-def operate(page, element, how: str) -> bool:
-    """Use the controls of an explorer until its text changes; return whether it did."""
-    says = "e => e.shadowRoot.querySelector('section').textContent"
-    before = element.evaluate(says)
-    for control in element.locator("button, input, select").all():
-        for act in actions(page, control, how):
-            if not control.is_enabled():
-                break
-            act()
-            for wait in (0, 30):
-                page.wait_for_timeout(wait)
-                if element.evaluate(says) != before:
-                    return True
-    return False
-
-
-def actions(page, control, how: str) -> list:
-    """Return functions that operate a control by mouse or keyboard."""
-    kind = control.evaluate("e => e.localName === 'input' ? e.type : e.type || e.localName")
-    if how == "keyboard":
-        return [lambda key=key: control.press(key) for key in KEYS.get(kind, ["Enter"])]
-    if kind == "range":
-        sides = (0.95, 0.05)
-        box = control.bounding_box()
-        height = box["height"] / 2
-        spots = [{"x": box["width"] * side, "y": height} for side in sides]
-        return [lambda spot=spot: control.click(position=spot) for spot in spots]
-    if kind == "select-one":
-        values = control.locator("option").evaluate_all("all => all.map(o => o.value)")
-        return [lambda value=value: control.select_option(value) for value in values]
-    return [control.click]
+# ---------------------------------------------------------------- code, themes and menus
 
 
 def test_only_scrollable_code_is_focusable_by_tab(phone, url):
