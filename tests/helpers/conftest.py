@@ -40,8 +40,8 @@ def verdicts_have_a_chinese_form(monkeypatch):
 def cover():
     """Return all settings of an explorer in English, and in Chinese those that cover its labels.
 
-    The numbers come from the same code in both languages. In Chinese each pair of values of two
-    controls appears at least once; with at most two controls, each single value.
+    The numbers come from the same code in both languages. In Chinese each value of each control
+    appears at least once.
     """
 
     def settings(grid, lang):
@@ -49,9 +49,7 @@ def cover():
             return list(grid)
         chosen, shown = [], set()
         for setting in grid:
-            values = list(enumerate(setting))
-            new = set(itertools.combinations(values, 2 if len(values) > 2 else 1)) - shown
-            if new:
+            if new := set(enumerate(setting)) - shown:
                 chosen.append(setting)
                 shown |= new
         return chosen
