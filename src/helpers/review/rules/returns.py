@@ -395,7 +395,11 @@ def _emptied(code, call, name):
     changed = rf"{whole}(\[:\])?(, [\w.]+)* *=[^=]|{whole}\.(clear|pop)\(|del [^\n]*{whole}"
     inside_ = code.part(call.owner if attribute else code.function(call))
     outside = re.findall(rf"(?<!self)\.{quoted}\b *=[^=]", code.source) if attribute else ()
-    return len(re.findall(changed, inside_)) != 1 or outside or "deque(" in inside_
+    alone = attribute and not any(
+        getattr(one.statement.scope, "name", "") == "__init__"
+        for one in call.owner.attributes[name]
+    )  # the constructor is not in the file
+    return alone or len(re.findall(changed, inside_)) != 1 or outside or "deque(" in inside_
 
 
 def _with_graph(code, node):

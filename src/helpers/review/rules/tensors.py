@@ -227,6 +227,8 @@ def plain_tensor(code):
                 isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value)
             ):
                 value, _moved = receiver(value), True
+            if _left_on_cpu(code, node, name, one):
+                yield one.statement
             if code.called(value) not in ("torch.randn", "torch.rand") or is_open(value):
                 continue
             if (
@@ -236,6 +238,40 @@ def plain_tensor(code):
                 and _used_in_forward(code, node, name)
             ):
                 yield one.statement
+
+
+_MADE = re.compile(r"torch\.(zeros|ones|arange|linspace|eye|tril|triu|full|FloatTensor|tensor)$")
+
+
+def _left_on_cpu(code, owner, name, given):
+    """Return whether a computed tensor is added to the input of `forward` on another device."""
+    source = code.part(owner)
+    if not re.search(r"\.cuda\(|\.to\((device|args\.device|['\"]cuda)", code.source) or re.search(
+        r"device|\.to\(|\.cuda\(|type_as|register_buffer|nn\.Parameter", source
+    ):
+        return False
+    value = given.value
+    for _ in range(6):
+        if isinstance(value, ast.Name):
+            value = code.value(value)
+        elif isinstance(value, ast.Call) and not code.called(value):
+            value = receiver(value)
+        elif isinstance(value, ast.Subscript):
+            value = value.value
+        else:
+            break
+    made = code.called(value)
+    if not _MADE.match(made) or getattr(given.statement.scope, "name", "") != "__init__":
+        return False
+    if made == "torch.tensor" and value.args and not isinstance(value.args[0], ast.List):
+        return False  # a number may be on another device
+    forward = code.functions.get((owner.name, "forward"))
+    return forward is not None and any(
+        isinstance(one, ast.BinOp)
+        and name
+        in (text(s.value if isinstance(s, ast.Subscript) else s) for s in (one.left, one.right))
+        for one in code.walk(forward)
+    )
 
 
 def _is_no_leaf(code, value, name):
