@@ -312,7 +312,7 @@ def _network_calls(code, node, depth):
             " ".join(ast.unparse(a) for a in one.args),
         ):
             func = one.func
-            if is_model(code, func.value if last(func) == "forward" else func):
+            if last(func) == "forward" or is_model(code, func):
                 yield one
         elif isinstance(one, ast.Name) and depth < 3 and isinstance(one.ctx, ast.Load):
             value = code.value(one)

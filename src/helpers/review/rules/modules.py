@@ -162,6 +162,8 @@ def _in_methods(code, owner, name):
 
 def _constructs(code, node, called):
     value = code.resolved(node)
+    if isinstance(value, ast.List | ast.Tuple):
+        return any(_layer(code, one, called) for one in value.elts)
     return not isinstance(value, Part) and _layer(code, value, called)
 
 
