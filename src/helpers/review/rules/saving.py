@@ -314,7 +314,7 @@ def best_not_renewed(code):
             const(first) is not None or "inf" in ast.unparse(first)
         )
         changed = len(re.findall(rf"\b{re.escape(name)}\s*[-+*/]?=[^=]", code.source))
-        if number and changed <= len(values):
+        if number and changed <= (1 if name.startswith("self.") else len(values)):
             yield node
 
 

@@ -181,7 +181,7 @@ def _repelled(code):
             continue
         distance, margin = text(given.left), text(given.right) or ""
         total = call
-        while isinstance(total.parent, ast.BinOp | ast.Call):
+        while isinstance(total.parent, ast.BinOp | ast.Call | ast.Attribute):
             total = total.parent
         parts = [one for one, _ in _sum_in(total)]
         bare = [one for one in parts if distance in names_in(one) and call not in ast.walk(one)]
