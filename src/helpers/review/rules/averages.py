@@ -58,6 +58,9 @@ def _mean_loss(code, node):
 def _mean_of_matches(node):
     """Return True for `(predicted == y).float().mean()`, the accuracy of a batch."""
     node = receiver(node) if method(node) == "item" else node
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        size = method(node.right) in ("len", "size") or "shape" in ast.unparse(node.right)
+        return size and bool(re.search(r"(?i)correct|hits|match|==|\beq\(", ast.unparse(node.left)))
     if method(node) != "mean":
         return False
     compared = receiver(node) if receiver(node) is not None and not node.args else node.args[:1]

@@ -40,7 +40,8 @@ def same_object(code):
         ):
             continue
         loaded = f"{name}.load_state_dict({text(node.value)}.state_dict(" in code.source
-        value = kind(code, node.value) or ("module:" if loaded else "")
+        built = is_model(code, node.value) and isinstance(code.value(node.value), ast.Call)
+        value = kind(code, node.value) or ("module:" if loaded or built else "")
         if (
             value.startswith("module:")
             and text(node.value) != name

@@ -100,6 +100,24 @@ def state_carried(code):
             name = _carried(code, node)
             if name and not _renewed(code, loop, name, node):
                 yield node
+    yield from _kept_in_attribute(code)
+
+
+def _kept_in_attribute(code):
+    """`out, self.hidden = self.lstm(x, self.hidden)` in `forward`, and nothing resets it."""
+    for node in code.of(ast.Assign):
+        if getattr(node.scope, "name", "") != "forward" or node.owner is None:
+            continue
+        name = _carried(code, node) or ""
+        if not name.startswith("self.") or "backward()" not in code.source:
+            continue
+        places_ = {getattr(one.statement.scope, "name", "") for one in node.owner.attributes[name]}
+        attribute = re.escape(name.removeprefix("self."))
+        outside = code.source.replace(code.part(node.owner), "")
+        reset = re.search(rf"\.{attribute}\b|\.(init|reset)_?\w*\(", outside)
+        once = len(node.scope.assigned.get(name, ())) == 1 and places_ <= {"__init__", "forward"}
+        if once and not reset and not re.search(r"detach|\.data\b", code.part(node.owner)):
+            yield node
 
 
 def _carried(code, node):
@@ -117,7 +135,8 @@ def _carried(code, node):
     name = text(target.elts[1])
     return (
         name
-        if name in given and re.search(r"(?i)^(h|hidden|state|hx|hc|h_n|hn)\w*$", name or "")
+        if name in given
+        and re.search(r"(?i)^(self\.)?(h|hidden|state|hx|hc|h_n|hn)\w*$", name or "")
         else None
     )
 
@@ -277,7 +296,7 @@ def _complementary(code, scope, name):
         for one in values:
             part = _sliced(code, one.value)
             if part is not None and text(part.value) == name:
-                rows = part.slice.elts[0] if isinstance(part.slice, ast.Tuple) else part.slice
+                rows = next(iter(getattr(part.slice, "elts", [part.slice])), None)
                 if isinstance(rows, ast.Slice) and rows.step is None:
                     bounds[_half(target)] = rows
     first, second = bounds.get("train"), bounds.get("test")

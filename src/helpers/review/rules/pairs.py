@@ -94,7 +94,7 @@ def _window_with_target(code):
     """`x = data[i : i + n]` and `y = data[i + n - 1]`: the target is the last row of the input."""
     windows = {}
     for node in code.of(ast.Subscript):
-        first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
+        first = next(iter(getattr(node.slice, "elts", [node.slice])), None)
         loop = next(above(node, ast.For, ast.ListComp), None)
         if loop is None or not isinstance(node.ctx, ast.Load) or not text(node.value):
             continue

@@ -111,7 +111,7 @@ def _divides_by_length(code, loop, last):
         for one in (ast.walk(value) if isinstance(value, ast.AST) else ())
         if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div)
     ]
-    return any(method(one) == "len" and text(one.args[0]) == over for one in divisors)
+    return any(method(one) == "len" and one.args and text(one.args[0]) == over for one in divisors)
 
 
 @rule("loading-iterator-spent", "wrong", "iter(|zip(|enumerate(|tqdm(|map(")

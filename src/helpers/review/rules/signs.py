@@ -160,11 +160,15 @@ def _swapped(code, call):
 
 def _sign_of(code, node):
     """Return the sign of `torch.ones(n)`, `-torch.ones(n)` or `torch.full((n,), -1)`."""
-    value = code.resolved(node) if text(node) else node
-    ((value, sign),) = [*terms(value)] if isinstance(value, ast.AST) else [(None, 1)]
-    while method(value) in ("to", "cuda", "float", "expand_as") and receiver(value) is not None:
-        ((value, inner),) = [*terms(receiver(value))]
-        sign *= inner
+    value, sign = code.resolved(node) if text(node) else node, 1
+    for _ in range(4):
+        parts = [*terms(value)] if isinstance(value, ast.AST) else []
+        if len(parts) != 1:
+            return 0
+        value, sign = parts[0][0], sign * parts[0][1]
+        if method(value) not in ("to", "cuda", "float", "expand_as") or receiver(value) is None:
+            break
+        value = receiver(value)
     if method(value) in ("ones", "ones_like"):
         return sign
     given = value.args if method(value) in ("full", "full_like", "tensor", "Tensor") else ()

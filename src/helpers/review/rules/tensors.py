@@ -47,6 +47,7 @@ _PURE = set(
 @rule("tensors-convert-lost", "wrong")
 def result_unused(code):
     """`x.to(device)` of a tensor as a statement: `x` stays where it was."""
+    yield from _moved_in_loop(code)
     for node in code.of(ast.Expr):
         if not isinstance(node.value, ast.Call):
             continue
@@ -59,6 +60,24 @@ def result_unused(code):
         if method(call) in _PURE | MOVES - {"type"} and tensor:
             if not any(above(node, ast.Try)) and not isinstance(node.parent, ast.With):
                 yield node
+
+
+def _moved_in_loop(code):
+    """`for key, v in batch.items(): v = v.to(device)`: the entry of the dict stays the same."""
+    for loop in code.of(ast.For):
+        over = method(loop.iter) in ("items", "values") and not code.called(loop.iter)
+        names = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+        last = loop.body[-1]
+        if not over or len(loop.body) != 1 or not isinstance(last, ast.Assign):
+            continue
+        name = text(last.targets[0])
+        if (
+            name in names
+            and method(last.value) in ("to", "cuda")
+            and text(receiver(last.value)) == name
+        ):
+            if not any(one.lineno > last.lineno for one in code.uses(loop.scope, name)):
+                yield last
 
 
 @rule("tensors-type-string", "wrong")
