@@ -195,7 +195,9 @@ def _standardized_before_slices(code):
         target = node.targets[0]
         first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
         name = text(first.value if isinstance(first, ast.Subscript) else first)
-        if name and (_standardized(code, node.value) or _by_function(code, node.value, name)):
+        if re.search(r"(?i)label|target|class|(^|_)(y|ids?|idx|index)$", name or "y"):
+            continue  # numbers that begin at 0
+        if _standardized(code, node.value) or _by_function(code, node.value, name):
             if _split_later(code, node, _made_of(code, node, name)):
                 yield node
 
@@ -238,7 +240,10 @@ def _split_later(code, node, names):
                     return True
         parted = re.match(r"(?i)split|train_val_test", method(call)) and call.args
         if parted and call.scope is node.scope and place(call) > place(node):
-            if text(call.args[0]) in names and isinstance(call.parent, ast.Assign):
+            targets = getattr(getattr(call.parent, "targets", [None])[0], "elts", [])
+            if text(call.args[0]) in names and "train" in {
+                _half(text(one) or "") for one in targets
+            }:
                 return True
     return any(_complementary(code, node.scope, one) for one in names)
 

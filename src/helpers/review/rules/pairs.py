@@ -94,11 +94,12 @@ def _window_with_target(code):
     """`x = data[i : i + n]` and `y = data[i + n - 1]`: the target is the last row of the input."""
     windows = {}
     for node in code.of(ast.Subscript):
-        first = next(iter(getattr(node.slice, "elts", [node.slice])), None)
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        first = parts[0] if parts else None
         loop = next(above(node, ast.For, ast.ListComp), None)
-        if loop is None or not isinstance(node.ctx, ast.Load) or not text(node.value):
+        if loop is None or first is None or not isinstance(node.ctx, ast.Load):
             continue
-        key = loop, text(node.value)
+        key = loop, text(node.value) or ast.unparse(node.value)
         if isinstance(first, ast.Slice):
             rest = node.slice.elts[1:] if isinstance(node.slice, ast.Tuple) else []
             whole = all(
