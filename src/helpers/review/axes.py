@@ -218,6 +218,12 @@ def _reshaped(code: Code, node: ast.Call, given: ast.AST, depth: int) -> int | N
         return number
     if what == "unsqueeze" and number is not None:
         return number + 1
+    inner = code.resolved(given) if what == "squeeze" and not node.args else None
+    while method(inner) in ("sin", "cos", "exp", "tanh", "pow", "float") and inner is not None:
+        inner = inner.args[0] if code.called(inner) and inner.args else receiver(inner)
+        inner = code.resolved(inner) if inner is not None else None
+    if method(inner) == "unsqueeze" and axes(code, inner, depth) == 2:
+        return 1
     last = const(argument(node, "dim", 0) or argument(node, "axis")) in (1, -1)
     if what == "squeeze" and last and number == 2:
         return 1 if column(code, code.resolved(given)) else None

@@ -369,7 +369,8 @@ def is_model(code: Code, node: ast.AST | None) -> bool:
         "model|net|network|classifier|encoder|decoder|generator|discriminator|policy|critic|actor"
     )
     name += "|transformer|unet|resnet|gpt|vae"
-    return _is(code, node, "module", rf"(?i)(^|[._])([a-z]*_)?({name}|net_?[dg])\d?$")
+    role = r"(_?(local|online|main|eval|policy|target|student|teacher|old|new))?"
+    return _is(code, node, "module", rf"(?i)(^|[._])([a-z]*_)?(q?({name})|net_?[dg]){role}\d?$")
 
 
 def is_loader(code: Code, node: ast.AST | None) -> bool:

@@ -58,6 +58,9 @@ def _mean_loss(code, node):
 def _mean_of_matches(node):
     """Return True for `(predicted == y).float().mean()`, the accuracy of a batch."""
     node = receiver(node) if method(node) == "item" else node
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        size = method(node.right) in ("len", "size") or "shape" in ast.unparse(node.right)
+        return size and bool(re.search(r"(?i)correct|hits|match|==|\beq\(", ast.unparse(node.left)))
     if method(node) != "mean":
         return False
     compared = receiver(node) if receiver(node) is not None and not node.args else node.args[:1]
@@ -256,6 +259,7 @@ def last_batch(code):
                     yield node
     yield from _metric_of_last(code)
     yield from _returned_beside(code)
+    yield from _returned_alone(code)
 
 
 def _of_same_batch(code, node, loop):
@@ -307,6 +311,43 @@ def _returned_beside(code):
                 and name not in {m for v in node.scope.assigned[name] for m in _read_by(v.value)}
             ):
                 yield node
+
+
+_METRIC = re.compile(r"(?i)(\w+_)?(loss|acc(uracy)?|f1|iou|dice|auc|mae|mse|rmse)\d?")
+
+
+def _returned_alone(code):
+    """`return loss.item(), acc.item()` below the loop of an evaluation: those of the last batch."""
+    for node in code.of(ast.Return):
+        whole = node.value
+        values = (
+            whole.elts if isinstance(whole, ast.Tuple) else [whole] if whole is not None else []
+        )
+        values = [receiver(one) if method(one) == "item" else one for one in values]
+        found = {one.id for one in values if isinstance(one, ast.Name)}
+        named = [one for one in found if _METRIC.fullmatch(one)]
+        loops = [
+            one for one in code.loops if one.scope is node.scope and one.end_lineno < node.lineno
+        ]
+        if not named or len(named) != len(values) or len(loops) != 1:
+            continue
+        (loop,) = loops
+        if not batch_loop(code, loop) or code.methods(code.function(node), "backward"):
+            continue
+        left = any(isinstance(one, ast.Break | ast.Return) for one in code.walk(loop))
+        if not left and all(_replaced_each_time(code, loop, one) for one in named):
+            yield node
+
+
+def _replaced_each_time(code, loop, name):
+    """Return whether each iteration replaces a tensor, and nothing adds its values up."""
+    given = loop.scope.assigned.get(name, ())
+    summed = any(isinstance(n, ast.AugAssign) and text(n.target) == name for n in ast.walk(loop))
+    own = [one for one in given if name not in _read_by(one.value) and _only_in(code, one, loop)]
+    calls = [one for one in own if isinstance(one.value, ast.Call)]
+    added = rf"(append|update|add)\([^\n]*\b{name}\b|\+= *[^\n]*\b{name}\b"
+    kept = re.search(added, code.part(loop))
+    return bool(calls) and len(own) == len(given) and not summed and not kept
 
 
 def _read_by(value):

@@ -289,6 +289,7 @@ def validated_on_test(code):
 def validated_on_train(code):
     """`val_loader = DataLoader(train_set)`: the validation is on the training samples."""
     yield from _iterator_of_train(code)
+    yield from _sampler_of_train(code)
     split = re.search(r"(?i)sampler|subset|split|indices|fold", code.source)
     trained = [
         text(argument(node.value, "dataset", 0))
@@ -306,6 +307,25 @@ def validated_on_train(code):
         plain = not split or given in trained and argument(node.value, "sampler") is None
         if held_out and plain and "train" not in name.lower() and _TRAIN_SET.search(given):
             yield node
+
+
+def _sampler_of_train(code):
+    """`val_loader = DataLoader(data, sampler=SubsetRandomSampler(train_idx))`."""
+    for node in code.of(ast.Assign):
+        given = argument(node.value, "sampler") if isinstance(node.value, ast.Call) else None
+        if given is None or code.called(node.value) != "data.DataLoader":
+            continue
+        held_out = re.match(
+            r"(?i)(self\.)?(val|valid|validation|test)_?\w*$", text(node.targets[0]) or ""
+        )
+        inner = given.args[0] if isinstance(given, ast.Call) and given.args else given
+        trained = re.fullmatch(_TRAIN_INDICES, text(inner) or "")
+        if held_out and trained and re.search(_HELD_OUT_INDICES, code.source):
+            yield node
+
+
+_TRAIN_INDICES = r"(?i)(\w+\.)*train(ing)?_?(idx|ind|indices|index|ids|sampler)"
+_HELD_OUT_INDICES = r"(?i)\b(val|valid|test)\w*_?(idx|ind|indices|index|ids|sampler)\b *[,=]"
 
 
 def _iterator_of_train(code):
@@ -428,9 +448,30 @@ def _trained_over(code, function):
             yield loop
 
 
-@rule("evaluation-whole-trained", "wrong", "random_split")
+def _unmasked_nodes(code):
+    """`cross_entropy(model(data.x, edges), data.y)` of a graph with a `test_mask`."""
+    if (
+        not re.search(r"\[\w*\.?test_mask\]|\[mask\]", code.source)
+        or "test_mask" not in code.source
+    ):
+        return
+    for call in code.calls:
+        if method(call) not in ("cross_entropy", "nll_loss", "criterion", "loss_fn"):
+            continue
+        given, target = (*call.args, None, None)[:2]
+        value = code.value(given) if isinstance(given, ast.Name) else given
+        whole = isinstance(target, ast.Attribute) and target.attr == "y"
+        graph = isinstance(value, ast.Call) and "edge_index" in ast.unparse(value)
+        name = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
+        trained = name in call.scope.backward or getattr(call.parent, "attr", "") == "backward"
+        if whole and graph and len(call.args) == 2 and trained:
+            yield call
+
+
+@rule("evaluation-whole-trained", "wrong", "random_split|test_mask")
 def trained_on_whole(code):
     """`DataLoader(dataset, shuffle=True)` of the whole dataset after `random_split`."""
+    yield from _unmasked_nodes(code)
     for node in code.of(ast.Assign):
         if code.called(node.value) != "data.random_split" or not node.value.args:
             continue

@@ -113,7 +113,11 @@ def keeps_true(code, node, depth=0):
         return None
     if isinstance(node, ast.Name):
         value = code.value(node)
+        if value is None and _of_tokenizer(code, node):
+            return True
         return keeps_true(code, value, depth + 1) if isinstance(value, ast.AST) else None
+    if isinstance(node, ast.Subscript) and const(node.slice) == "attention_mask":
+        return True if "input_ids" in code.source else None
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
         inner = keeps_true(code, node.operand, depth + 1)
         return None if inner is None else not inner
@@ -130,6 +134,16 @@ def keeps_true(code, node, depth=0):
     if name in _SHAPED and not code.called(node) and receiver(node) is not None:
         return keeps_true(code, receiver(node), depth + 1)
     return None
+
+
+def _of_tokenizer(code, node):
+    """Return whether a parameter is the `attention_mask` that belongs to `input_ids`."""
+    scope = node.scope
+    return (
+        node.id == "attention_mask"
+        and not isinstance(scope, ast.Module)
+        and ("input_ids" in code.part(scope))
+    )
 
 
 def _triangle(code, call):
@@ -451,8 +465,12 @@ def _one_root(code):
         pairs = [(one, two) for one in a for two in b if one and two and one[0] == two[0]]
         if any(one[1] != two[1] and one[2] != two[2] for one, two in pairs):
             yield node
+        elif any(one[1] != two[1] and not one[2] and _PRODUCT.search(one[0]) for one, two in pairs):
+            if not all(_PRODUCT.search(" ".join(names_in(side))) for side in sides):
+                yield node
 
 
+_PRODUCT = re.compile(r"(?i)alphas?_?(bar|hat|cumprod|prod)")
 _NOISE = re.compile(r"(?i)^(noise|eps(ilon)?|z)(_\w+)?$|_noise$")
 
 

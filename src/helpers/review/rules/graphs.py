@@ -80,6 +80,14 @@ def _adds_up(update):
 _CUT = {"item", "detach", "float", "numpy", "tolist", "data"}
 
 
+def _is_cut(value):
+    """Return whether an expression leaves the graph; a variable may be called `data`."""
+    return any(
+        isinstance(one, ast.Attribute) and one.attr in _CUT or last(one) == "float"
+        for one in ast.walk(value)
+    )
+
+
 def has_graph(code, node, names):
     """Return whether an expression has the graph of one of these names, or of a loss."""
     if isinstance(node, ast.BinOp):
@@ -89,7 +97,7 @@ def has_graph(code, node, names):
         if isinstance(value, ast.Name | ast.Attribute):
             return has_graph(code, code.origin(node), names)
         if isinstance(value, ast.Call) and (
-            code.called(value).startswith("numpy.") or _CUT & {last(one) for one in ast.walk(value)}
+            code.called(value).startswith("numpy.") or _is_cut(value)
         ):
             return False
         source = _in_dict(code, node)

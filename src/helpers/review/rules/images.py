@@ -418,6 +418,15 @@ def _inference_without_normalize(code):
 @rule("images-scaled-twice", "wrong", "ToTensor")
 def scaled_twice(code):
     """`images / 255` of images that `ToTensor` has scaled to the range from 0 to 1."""
+    for call in code.calls:  # `Normalize([123.7, …])` after `ToTensor`
+        steps_ = getattr(call.parent, "elts", [])
+        before = steps_[: steps_.index(call)] if call in steps_ else []
+        mean = argument(call, "mean", 0) if code.called(call) == "transforms.Normalize" else None
+        numbers = [const(one) for one in getattr(mean, "elts", ())]
+        scaled = any(code.called(one) == "transforms.ToTensor" for one in before)
+        if scaled and numbers and all(isinstance(n, int | float) and n > 10 for n in numbers):
+            if not any(code.called(one) == "transforms.Lambda" for one in before):
+                yield call
     composed = {code.called(one) for one in code.of(ast.Call)}
     if "transforms.ToTensor" not in composed or re.search(
         r"PILToTensor|pil_to_tensor|ToImage|read_image|\* *255|imread|from_numpy|np\.load|astype",

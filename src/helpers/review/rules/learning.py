@@ -40,7 +40,8 @@ def same_object(code):
         ):
             continue
         loaded = f"{name}.load_state_dict({text(node.value)}.state_dict(" in code.source
-        value = kind(code, node.value) or ("module:" if loaded else "")
+        built = is_model(code, node.value) and isinstance(code.value(node.value), ast.Call)
+        value = kind(code, node.value) or ("module:" if loaded or built else "")
         if (
             value.startswith("module:")
             and text(node.value) != name
@@ -222,21 +223,30 @@ def _advantage(code, node):
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
         return None
     cut = _CUTS.search(ast.unparse(value)) or no_graph(code, value)
-    names = all(isinstance(one, ast.Name) for one in (value.left, value.right))
+    names = all(isinstance(_flat(one), ast.Name) for one in (value.left, value.right))
     return value if names and not cut else None
+
+
+def _flat(node):
+    """Return `x` of `x.squeeze(-1)` and `x.view(-1)`."""
+    shaped = method(node) in ("squeeze", "view", "flatten", "reshape")
+    return receiver(node) if shaped and receiver(node) is not None else node
 
 
 def _critic_learns(code, function, weight, value):
     """Return whether a loss of the two names, or the squared difference, trains the critic."""
-    sides, name = {value.left.id, value.right.id}, text(weight)
+    sides, name = {_flat(value.left).id, _flat(value.right).id}, text(weight)
     for node in code.walk(function):
         if isinstance(node, ast.Call) and is_loss_call(code, node):
             given = [receiver(one) if method(one) == "detach" else one for one in node.args[:2]]
-            if {text(one) for one in given} == sides:
+            if {text(_flat(one)) for one in given} == sides:
                 return True
         squared = receiver(node) if method(node) in ("pow", "square") else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             squared = node.left
+        difference = isinstance(squared, ast.BinOp) and isinstance(squared.op, ast.Sub)
+        if difference and ast.unparse(squared) == ast.unparse(value):
+            return True
         if name and text(squared) == name:
             return True
     return False
@@ -303,7 +313,7 @@ def _network_calls(code, node, depth):
             " ".join(ast.unparse(a) for a in one.args),
         ):
             func = one.func
-            if is_model(code, func.value if last(func) == "forward" else func):
+            if last(func) == "forward" or is_model(code, func):
                 yield one
         elif isinstance(one, ast.Name) and depth < 3 and isinstance(one.ctx, ast.Load):
             value = code.value(one)
@@ -538,6 +548,8 @@ def differentiated(code, node, depth):
     if method(up.parent) in ("backward", "manual_backward"):
         return True
     name = text(up.parent.targets[0]) if isinstance(up.parent, ast.Assign) else None
+    if isinstance(up.parent, ast.AugAssign) and isinstance(up.parent.op, ast.Add):
+        name = text(up.parent.target)
     if not name or depth > 3:
         return False
     return name in node.scope.backward or any(

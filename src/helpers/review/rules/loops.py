@@ -100,6 +100,24 @@ def state_carried(code):
             name = _carried(code, node)
             if name and not _renewed(code, loop, name, node):
                 yield node
+    yield from _kept_in_attribute(code)
+
+
+def _kept_in_attribute(code):
+    """`out, self.hidden = self.lstm(x, self.hidden)` in `forward`, and nothing resets it."""
+    for node in code.of(ast.Assign):
+        if getattr(node.scope, "name", "") != "forward" or node.owner is None:
+            continue
+        name = _carried(code, node) or ""
+        if not name.startswith("self.") or "backward()" not in code.source:
+            continue
+        places_ = {getattr(one.statement.scope, "name", "") for one in node.owner.attributes[name]}
+        attribute = re.escape(name.removeprefix("self."))
+        outside = code.source.replace(code.part(node.owner), "")
+        reset = re.search(rf"\.{attribute}\b|\.(init|reset)_?\w*\(", outside)
+        once = len(node.scope.assigned.get(name, ())) == 1 and places_ <= {"__init__", "forward"}
+        if once and not reset and not re.search(r"detach|\.data\b", code.part(node.owner)):
+            yield node
 
 
 def _carried(code, node):
@@ -117,7 +135,8 @@ def _carried(code, node):
     name = text(target.elts[1])
     return (
         name
-        if name in given and re.search(r"(?i)^(h|hidden|state|hx|hc|h_n|hn)\w*$", name or "")
+        if name in given
+        and re.search(r"(?i)^(self\.)?(h|hidden|state|hx|hc|h_n|hn)\w*$", name or "")
         else None
     )
 
@@ -173,16 +192,43 @@ def scaled_before_split(code):
 def _standardized_before_slices(code):
     """`x = (x - x.mean()) / x.std()`, and then `train, test = x[:n], x[n:]`."""
     for node in code.of(ast.Assign):
-        value, name = node.value, text(node.targets[0])
-        if not name or not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Div):
-            continue
-        shifted = value.left
-        if isinstance(shifted, ast.BinOp) and isinstance(shifted.op, ast.Sub):
-            data = shifted.left if isinstance(shifted.left, ast.Name) else None
-            if data is not None and _statistic_of(code, shifted.right, data):
-                names = _made_of(code, node, name)
-                if _split_later(code, node, names):
-                    yield node
+        target = node.targets[0]
+        first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
+        name = text(first.value if isinstance(first, ast.Subscript) else first)
+        if re.search(r"(?i)label|target|class|(^|_)(y|ids?|idx|index)$", name or "y"):
+            continue  # numbers that begin at 0
+        if _standardized(code, node.value) or _by_function(code, node.value, name):
+            if _split_later(code, node, _made_of(code, node, name)):
+                yield node
+
+
+def _standardized(code, value):
+    """Return True for `(x - x.mean()) / x.std()`, `x - x.min(0)[0]`, and the same in `apply`."""
+    if method(value) == "apply" and value.args and isinstance(value.args[0], ast.Lambda):
+        value = value.args[0].body
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
+        value = value.left
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
+        return False
+    data = value.left if isinstance(value.left, ast.Name) else None
+    statistic = value.right.value if isinstance(value.right, ast.Subscript) else value.right
+    return data is not None and _statistic_of(code, statistic, data)
+
+
+def _by_function(code, value, name):
+    """Return True for `x = normalize(x)` of a local function with the statistics of `x`."""
+    targets = code.targets(value) if isinstance(value, ast.Call) else []
+    if len(targets) != 1 or not re.search(r"(?i)normali[sz]e|standardi[sz]e|scale", method(value)):
+        return False
+    places = [n for n, one in enumerate(value.args) if text(one) == name]
+    names = [one.arg for one in targets[0].args.args]
+    if len(places) != 1 or places[0] >= len(names):
+        return False
+    given = names[places[0]]
+    return any(
+        method(one) in ("mean", "min", "std", "max") and text(receiver(one)) == given
+        for one in code.calls_under(targets[0])
+    )
 
 
 def _split_later(code, node, names):
@@ -192,6 +238,13 @@ def _split_later(code, node, names):
             if call.scope is node.scope and place(call) > place(node):
                 if text(call.args[0]) in names:
                     return True
+        parted = re.match(r"(?i)split|train_val_test", method(call)) and call.args
+        if parted and call.scope is node.scope and place(call) > place(node):
+            targets = getattr(getattr(call.parent, "targets", [None])[0], "elts", [])
+            if text(call.args[0]) in names and "train" in {
+                _half(text(one) or "") for one in targets
+            }:
+                return True
     return any(_complementary(code, node.scope, one) for one in names)
 
 
@@ -229,17 +282,28 @@ def _keeps_all(node):
     return not parts or any(isinstance(one, ast.comprehension) for one in ast.walk(node))
 
 
+def _sliced(code, part):
+    """Return `x[:n]` of `torch.tensor(x[:n].values)` and `x[:n].contiguous()`."""
+    for _ in range(4):
+        if re.match(r"torch\.|numpy\.", code.called(part)) and part.args:
+            part = part.args[0]
+        elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
+            part = part.func.value
+        elif isinstance(part, ast.Attribute) and part.attr == "values":
+            part = part.value
+    return part if isinstance(part, ast.Subscript) else None
+
+
 def _complementary(code, scope, name):
     """Return True if `train = name[:n]` and `test = name[n:]` are in the scope."""
     bounds = {}
     for target, values in scope.assigned.items():
         for one in values:
-            part = one.value
-            if re.match(r"torch\.|numpy\.", code.called(part)) and part.args:
-                part = part.args[0]
-            if isinstance(part, ast.Subscript) and text(part.value) == name:
-                if isinstance(part.slice, ast.Slice) and part.slice.step is None:
-                    bounds[_half(target)] = part.slice
+            part = _sliced(code, one.value)
+            if part is not None and text(part.value) == name:
+                rows = next(iter(getattr(part.slice, "elts", [part.slice])), None)
+                if isinstance(rows, ast.Slice) and rows.step is None:
+                    bounds[_half(target)] = rows
     first, second = bounds.get("train"), bounds.get("test")
     if first is None or second is None or not first.upper or not second.lower or first.lower:
         return False

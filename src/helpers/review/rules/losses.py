@@ -5,9 +5,10 @@ import re
 
 from helpers.review.code import Part
 from helpers.review.graphless import elements, graphless
-from helpers.review.kinds import is_model, kind, no_graph, returns
+from helpers.review.kinds import is_model, is_module_class, kind, no_graph, returns
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated, negated
+from helpers.review.rules.modules import learns
 from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
@@ -17,6 +18,7 @@ from helpers.review.syntax import (
     inside,
     is_open,
     method,
+    names_in,
     receiver,
     text,
 )
@@ -196,6 +198,7 @@ def _from_loader(code, node):
 @rule("losses-through-numpy", "wrong")
 def cut_by_numpy(code):
     """`torch.from_numpy(model(a).data.cpu().numpy())` as the input of a loss: no gradient."""
+    yield from _numpy_in_forward(code)
     for call in code.calls:
         if code.called(call) not in ("torch.from_numpy", "torch.tensor", "torch.FloatTensor"):
             continue
@@ -211,6 +214,58 @@ def cut_by_numpy(code):
         output = isinstance(value, ast.Call) and is_model(code, value.func)
         if output and code.methods(code.function(call), "backward") and _first_of_loss(code, call):
             yield call
+
+
+_WITHOUT_GRADIENT = re.compile(
+    r"(?i)arg(max|min|sort)|topk|sort|nonzero|long|int|bool|index|idx|ids|assign|mask|len|size|dtype"
+)
+
+
+def _numpy_in_forward(code):
+    """`torch.tensor(f(self.layer(x).detach().numpy()))` in `forward`: the layer is not trained."""
+    for call in code.calls:
+        if code.called(call) not in ("torch.from_numpy", "torch.tensor", "torch.FloatTensor"):
+            continue
+        inside_ = call.scope is not code.tree and getattr(call.scope, "name", "") == "forward"
+        if not inside_ or not call.args or call.owner is None or no_graph(code, call):
+            continue
+        statement = next(above(call, ast.Assign, ast.Return), None)
+        if statement is None or _WITHOUT_GRADIENT.search(ast.unparse(statement)):
+            continue
+        given = call.args[0]
+        value = code.value(given) if isinstance(given, ast.Name) else given
+        left = _left_to_numpy(value) if isinstance(value, ast.AST) else None
+        if left is not None and _of_layer(code, left, 0) and is_module_class(code, call.owner.name):
+            if not _WITHOUT_GRADIENT.search(ast.unparse(value)):
+                yield call
+
+
+def _left_to_numpy(value):
+    """Return `x` of an expression with `x.detach().cpu().numpy()` or `x.tolist()`."""
+    for one in ast.walk(value):
+        if method(one) in ("numpy", "tolist") and isinstance(one.func, ast.Attribute):
+            base = one.func.value
+            while isinstance(base, ast.Call | ast.Attribute) and not isinstance(base, ast.Name):
+                inner = receiver(base) if isinstance(base, ast.Call) else base.value
+                if inner is None or text(inner) == "self":
+                    return base
+                base = inner
+            return base
+    return None
+
+
+def _of_layer(code, node, depth):
+    """Return whether a value is computed from the output of a layer with parameters."""
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    if not isinstance(value, ast.Call) or depth > 3:
+        return False
+    if learns(code, construction(code, value.func)) or (
+        not code.called(value) and text(receiver(value)) == "self" and is_model(code, value.func)
+    ):
+        return True
+    below = value.args[:1] if code.called(value) or text(receiver(value)) == "self" else []
+    below = below or [receiver(value)]
+    return any(_of_layer(code, one, depth + 1) for one in below if one is not None)
 
 
 def _first_of_loss(code, call):
@@ -289,6 +344,9 @@ def overlap_minimized(code):
         value = values[0] if len(values) == 1 else None
         for _ in range(3):
             value = code.resolved(value)
+            summed = isinstance(value, ast.BinOp) and method(value.left) == "sum"
+            if summed and isinstance(value.op, ast.Div) and not code.called(value.left):
+                value = receiver(value.left)  # divided by the number of samples
             value = receiver(value) if method(value) in ("mean", "sum") else value
         ratio = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
         if ratio and re.search(r"(?i)inter|\btp\b|2\.? \*", ast.unparse(value.left)):
@@ -357,9 +415,35 @@ def log_of_complement(code):
                     yield call
 
 
-@rule("losses-item-part", "wrong", ".item()")
+def _penalty_of_data(code):
+    """Yield `l2 += p.data.norm()` over `model.parameters()`, if the sum is added to a loss."""
+    for node in code.of(ast.AugAssign, ast.Assign):
+        name = text(node.target if isinstance(node, ast.AugAssign) else node.targets[0])
+        loop = next(above(node, ast.For), None)
+        if not name or loop is None or method(loop.iter) not in ("parameters", "named_parameters"):
+            continue
+        cut = [one for one in ast.walk(node.value) if _is_cut(one)]
+        variables = names_in(loop.target)
+        if cut and all(text(one) in variables for one in map(_uncut, cut)):
+            terms = [one for one in code.uses(node.scope, name) if not inside(one, loop)]
+            if any(
+                isinstance(one.parent, ast.BinOp) and differentiated(code, one, 0) for one in terms
+            ):
+                yield node
+
+
+def _is_cut(node):
+    return isinstance(node, ast.Attribute) and node.attr == "data" or method(node) == "detach"
+
+
+def _uncut(node):
+    return node.value if isinstance(node, ast.Attribute) else receiver(node)
+
+
+@rule("losses-item-part", "wrong", ".item()|.data|.detach()")
 def term_without_graph(code):
     """`loss = loss_a + loss_b.item()`: the second term has no gradient."""
+    yield from _penalty_of_data(code)
     for node in code.of(ast.Assign, ast.AugAssign):
         name = text(node.targets[0] if isinstance(node, ast.Assign) else node.target)
         if name not in node.scope.backward:

@@ -76,6 +76,8 @@ def plain_list(code):
                 continue
             for one in values:
                 items = _items(one.value)
+                if isinstance(one.value, ast.Name):
+                    items = _of_local(code, one.value)
                 called = _elements_called(code, node, name)
                 if any(_layer(code, item, called) for item in items or ()) or (
                     items == [] and _filled(code, node, name, called)
@@ -97,6 +99,16 @@ def _items(value):
     if isinstance(value, ast.Call) and text(value.func) in ("list", "dict") and not value.args:
         return []
     return None
+
+
+def _of_local(code, node):
+    """Return the elements of a local list of the constructor, also of those that it appends."""
+    value = code.value(node)
+    items = _items(value) if isinstance(value, ast.AST) else None
+    if items is None or len(code.uses(node.scope, node.id)) > 4:
+        return None
+    added = [one for one in code.methods(node.scope, "append") if text(receiver(one)) == node.id]
+    return items + [one.args[0] for one in added if one.args]
 
 
 _LAYER_NAME = re.compile(
@@ -150,6 +162,8 @@ def _in_methods(code, owner, name):
 
 def _constructs(code, node, called):
     value = code.resolved(node)
+    if isinstance(value, ast.List | ast.Tuple):
+        return any(_layer(code, one, called) for one in value.elts)
     return not isinstance(value, Part) and _layer(code, value, called)
 
 

@@ -204,10 +204,11 @@ def argmax_over_batch(code):
         base, dim = _argmax(code, call)
         if base is None or dim not in (0, "none"):
             continue
+        base = base.value if isinstance(base, ast.Attribute) and base.attr == "data" else base
         value = code.resolved(base)
-        if not isinstance(value, ast.Call) or not (kind(code, value.func) or "").startswith(
-            "module:"
-        ):
+        if not isinstance(value, ast.Call) or not is_model(code, value.func):
+            continue
+        if dim == "none" and not (kind(code, value.func) or "").startswith("module:"):
             continue
         if _compared(code, call) and not re.search(r"unsqueeze|\[None", ast.unparse(value)):
             yield call

@@ -7,7 +7,7 @@ from helpers.review.code import Part, parameter
 from helpers.review.kinds import is_model, kind, no_graph, returns
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated
-from helpers.review.syntax import FUNCTIONS, argument, const, is_open, method, receiver, text
+from helpers.review.syntax import FUNCTIONS, above, argument, const, is_open, method, receiver, text
 from helpers.review.tracing import (
     construction,
     forward_values,
@@ -147,6 +147,7 @@ def _squashed(code, node):
 @rule("losses-thresholded", "raises")
 def thresholded(code):
     """A loss of `(out > 0.5).float()` or of `out.round()`, which have no gradient."""
+    yield from _thresholded_inside(code)
     for call in code.calls:
         is_loss = kind(code, call) == "loss" and method(call) not in ("mean", "sum")
         if not is_loss and not is_named_loss(code, call):
@@ -162,6 +163,29 @@ def thresholded(code):
                 yield call
 
 
+def _thresholded_inside(code):
+    """`pred = (pred > 0.5).float()` in the function of a loss, which uses only the result."""
+    for node in code.of(ast.Assign):
+        scope, name = node.scope, text(node.targets[0])
+        if not isinstance(scope, FUNCTIONS) or not name or not _is_loss_function(code, scope):
+            continue
+        value = node.value
+        while method(value) in _KEEP and receiver(value) is not None:
+            value = receiver(value)
+        above_half = isinstance(value, ast.Compare) and isinstance(value.ops[0], ast.Gt | ast.GtE)
+        if above_half and text(value.left) == name and const(value.comparators[0]) is not None:
+            names = [one.arg for one in scope.args.args if one.arg != "self"]
+            if names[:1] == [name] and not any(above(node, ast.If, ast.With)):
+                yield node
+
+
+def _is_loss_function(code, scope):
+    """Return whether a function is a loss by its name, and something is differentiated."""
+    owner = scope.owner.name if scope.owner is not None else ""
+    name = owner if scope.name == "forward" else scope.name
+    return bool(re.search(r"(?i)loss", name)) and "backward(" in code.source
+
+
 def _assigned_to(call):
     targets = getattr(call.parent, "targets", ())
     return {one.id for one in targets if isinstance(one, ast.Name)}
@@ -170,6 +194,7 @@ def _assigned_to(call):
 @rule("losses-mask-reduced", "wrong")
 def mask_after_mean(code):
     """`cross_entropy(logits, y) * mask`: the mean is taken before the mask."""
+    yield from _focused_mean(code)
     for node in code.of(ast.BinOp):
         if not isinstance(node.op, ast.Mult):
             continue
@@ -183,6 +208,25 @@ def mask_after_mean(code):
                     _reduces(code, value) or _whole_sum(code, loss, value)
                 ):
                     yield node
+
+
+def _focused_mean(code):
+    """`(1 - exp(-ce)) ** gamma * ce` of a mean: the factor of a focal loss, once for the batch."""
+    for node in code.of(ast.BinOp):
+        base = node.left if isinstance(node.op, ast.Pow) else None
+        if not isinstance(base, ast.BinOp) or not isinstance(base.op, ast.Sub):
+            continue
+        chance = code.value(base.right) if text(base.right) else base.right
+        if const(base.left) != 1 or method(chance) != "exp":
+            continue
+        power = chance.args[0] if code.called(chance) and chance.args else receiver(chance)
+        if isinstance(power, ast.Name):
+            power = code.value(power)
+        if not isinstance(power, ast.UnaryOp) or not isinstance(power.op, ast.USub):
+            continue
+        loss = code.resolved(power.operand)
+        if isinstance(loss, ast.Call) and _reduces(code, loss):
+            yield node
 
 
 def _whole_sum(code, node, value):

@@ -9,7 +9,7 @@ from helpers.review.kinds import is_model, kind
 from helpers.review.registry import rule
 from helpers.review.rules.data import datasets
 from helpers.review.rules.learning import differentiated
-from helpers.review.syntax import argument, const, last, method, receiver, text
+from helpers.review.syntax import above, argument, const, last, method, receiver, text
 from helpers.review.tracing import construction, is_loss_call, output
 
 _ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div")
@@ -70,6 +70,7 @@ def _root(code, node, depth=0):
 @rule("language-garbage", "wrong")
 def not_shifted(code):
     """`cross_entropy(model(ids).flatten(0, 1), ids.flatten())` with a causal mask: not shifted."""
+    yield from _window_with_target(code)
     masked = re.search(r"is_causal|torch\.(triu|tril)\(|square_subsequent_mask", code.source)
     for call in code.calls:
         known = code.called(call) == "F.cross_entropy"
@@ -87,6 +88,54 @@ def not_shifted(code):
             plain = same and len(given.args) == 1 and not given.keywords
             if plain and (isinstance(call.parent, ast.Return) or differentiated(code, call, 0)):
                 yield call
+
+
+def _window_with_target(code):
+    """`x = data[i : i + n]` and `y = data[i + n - 1]`: the target is the last row of the input."""
+    windows = {}
+    for node in code.of(ast.Subscript):
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        first = parts[0] if parts else None
+        loop = next(above(node, ast.For, ast.ListComp), None)
+        if loop is None or first is None or not isinstance(node.ctx, ast.Load):
+            continue
+        key = loop, text(node.value) or ast.unparse(node.value)
+        if isinstance(first, ast.Slice):
+            rest = node.slice.elts[1:] if isinstance(node.slice, ast.Tuple) else []
+            whole = all(
+                isinstance(one, ast.Slice) and one.upper is one.lower is None for one in rest
+            )
+            if whole and first.upper is not None and first.lower is not None and first.step is None:
+                windows.setdefault(key, set()).add(_linear(code, first.upper))
+        elif _linear(code, first, 1) in windows.get(key, ()) and _is_target(node):
+            yield node
+
+
+def _is_target(node):
+    """Return whether an item is assigned to a name of a target, or appended to such a list."""
+    up = node.parent
+    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+    name = text(receiver(up)) if method(up) == "append" else name
+    return bool(re.search(r"(?i)(^|_)(y|ys|target|label|train_label)s?(_|$)", name or ""))
+
+
+def _linear(code, node, plus=0):
+    """Return a sum of names and numbers in a form that does not depend on their order."""
+    number, names = plus, []
+    stack = [(node, 1)]
+    while stack:
+        one, sign = stack.pop()
+        value = code.value(one) if isinstance(one, ast.Name) else None
+        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Add | ast.Sub):
+            other = -sign if isinstance(one.op, ast.Sub) else sign
+            stack += [(one.left, sign), (one.right, other)]
+        elif type(const(one)) is int:
+            number += sign * const(one)
+        elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Sub):
+            stack.append((value, sign))
+        else:
+            names.append(f"{sign}{ast.unparse(one)}")
+    return number, *sorted(names)
 
 
 _SHIFTS = re.compile(r"\bcat\(|roll|shift|\bfor\b|sos|bos|start|new_|zeros")

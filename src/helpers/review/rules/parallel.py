@@ -5,7 +5,17 @@ import re
 
 from helpers.review.kinds import no_graph
 from helpers.review.registry import rule
-from helpers.review.syntax import exclusive, inside, method, place, receiver, text
+from helpers.review.syntax import (
+    argument,
+    exclusive,
+    inside,
+    is_open,
+    last,
+    method,
+    place,
+    receiver,
+    text,
+)
 
 _BY_HAND = re.compile(r"all_reduce\(\w*[^)\n]*\.grad|(?i:average|sync|reduce)_?grad")
 
@@ -167,3 +177,20 @@ def _wrapped(code, call):
     if not isinstance(value, ast.Call):
         return True
     return _WRAPPERS.search(code.called(_unmoved(value))) is not None
+
+
+@rule("data-parallel-no-sampler", "wrong", "DistributedDataParallel")
+def whole_set_in_each_process(code):
+    """`DataLoader(train_set, shuffle=True)` next to DDP: each process has the whole dataset."""
+    shared = r"DistributedSampler|Iterable|accelerat|prepare\(|split_dataset_by_node|num_replicas"
+    by_rank = r"Subset\([^\n]*rank|\[[^\n\]]*rank[^\n\]]*::|shard\(|batch_sampler"
+    if re.search(f"(?i){shared}|{by_rank}", code.source):
+        return
+    if not any(last(call.func) in ("DistributedDataParallel", "DDP") for call in code.calls):
+        return
+    for call in code.calls:
+        if code.called(call) != "data.DataLoader" or is_open(call) or argument(call, "sampler", 3):
+            continue
+        name = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else ""
+        if code.const(argument(call, "shuffle", 2)) is True and name:
+            yield call

@@ -239,11 +239,22 @@ def misspelt_flag(code):
         if isinstance(node.targets[0], ast.Attribute):
             target = node.targets[0]
             if target.attr == "requires_grad" and const(node.value) is False:
-                if (kind(code, target.value) or "").startswith("module:"):
+                module = (kind(code, target.value) or "").startswith("module:")
+                if module or _is_child(code, target.value):
                     yield node
             elif target.attr in ("require_grad", "required_grad", "requires_grads"):
                 if text(target.value):
                     yield node
+
+
+def _is_child(code, node):
+    """Return whether a name is a module from a loop over `model.children()` or `modules()`."""
+    part = code.value(node) if isinstance(node, ast.Name) else None
+    if not isinstance(part, Part) or part.index is not None:
+        return False
+    named = method(part.value) in ("named_children", "named_modules") and part.element == 1
+    plain = method(part.value) in ("children", "modules") and part.element is None
+    return (named or plain) and not code.called(part.value)
 
 
 @rule("training-two-models", "wrong")
@@ -343,6 +354,33 @@ def swapped_optimizers(code):
         if fits and not _fits(suffix, own) and all(own != words for words in fits):
             if any(_fits(other, own) or words in fits for _, other, words, _ in named):
                 yield statement
+    yield from _of_one_network(
+        [(scope, n, one.value, one.statement) for scope, n, one, _ in optimizers(code)]
+    )
+
+
+def _role(words):
+    return next((one for name in words[-1:] for one in _ROLES if _ROLES[one].fullmatch(name)), None)
+
+
+_ROLES = {
+    "g": re.compile(r"(net_?)?g(en(erator)?)?"),
+    "d": re.compile(r"(net_?)?d(isc(riminator)?)?"),
+}
+_ROLE_OF_NAME = re.compile(r"(?:optim(?:izer)?|opt)_?([gd])(?:en|isc|enerator|iscriminator)?")
+
+
+def _of_one_network(named):
+    """Yield `optimizerG` if it has the parameters of the network of `optimizerD` too."""
+    found = [
+        (scope, match[1].lower(), _role(_words(call)), statement)
+        for scope, name, call, statement in named
+        if (match := _ROLE_OF_NAME.fullmatch(name.rpartition(".")[2].lower()))
+    ]
+    for scope, role, own, statement in found:
+        other = {"g": "d", "d": "g"}[role]
+        if own == other and (scope, other, other) in {one[:3] for one in found}:
+            yield statement
 
 
 def _words(call):

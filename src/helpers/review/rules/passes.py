@@ -98,8 +98,20 @@ def returns_in_loop(code):
         }
         added |= {text(receiver(one)) for one in code.methods(loop, "append", "extend")}
         read = {text(one) for one in ast.walk(last) if isinstance(one, ast.Name | ast.Attribute)}
-        if added & read - {None}:
+        if added & read - {None} or _divides_by_length(code, loop, last):
             yield last
+
+
+def _divides_by_length(code, loop, last):
+    """Return whether the returned value is divided by the length of the loop's loader."""
+    value = code.value(last.value) if isinstance(last.value, ast.Name) else last.value
+    over = text(iterated(loop.iter))
+    divisors = [
+        one.right
+        for one in (ast.walk(value) if isinstance(value, ast.AST) else ())
+        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div)
+    ]
+    return any(method(one) == "len" and one.args and text(one.args[0]) == over for one in divisors)
 
 
 @rule("loading-iterator-spent", "wrong", "iter(|zip(|enumerate(|tqdm(|map(")

@@ -209,6 +209,11 @@ def returns_in_wrong_order(code):
                 if len(one.args) == 1 and text(one.args[0]) == name
             ]
             placed = [one for one in ast.walk(loop) if _placed(one, name, targets)]
+            first = [one for one in code.methods(loop, "insert") if _put_first(one, name)]
+            if first and not _is_reversed(loop.iter) and turns == 1:
+                if not re.search(r"- 1\b|~|\[-", around):
+                    yield first[0]
+                continue
             if placed and not stored:
                 if not _is_reversed(loop.iter) and not turns and not re.search(r"- 1\b|~", around):
                     yield node
@@ -217,6 +222,11 @@ def returns_in_wrong_order(code):
                     yield stored[0]
             elif stored and not turns:
                 yield node
+
+
+def _put_first(call, name):
+    """Return True for `returns.insert(0, total)`."""
+    return len(call.args) == 2 and const(call.args[0]) == 0 and text(call.args[1]) == name
 
 
 def _placed(node, name, targets):
@@ -395,7 +405,11 @@ def _emptied(code, call, name):
     changed = rf"{whole}(\[:\])?(, [\w.]+)* *=[^=]|{whole}\.(clear|pop)\(|del [^\n]*{whole}"
     inside_ = code.part(call.owner if attribute else code.function(call))
     outside = re.findall(rf"(?<!self)\.{quoted}\b *=[^=]", code.source) if attribute else ()
-    return len(re.findall(changed, inside_)) != 1 or outside or "deque(" in inside_
+    alone = attribute and not any(
+        getattr(one.statement.scope, "name", "") == "__init__"
+        for one in call.owner.attributes[name]
+    )  # the constructor is not in the file
+    return alone or len(re.findall(changed, inside_)) != 1 or outside or "deque(" in inside_
 
 
 def _with_graph(code, node):

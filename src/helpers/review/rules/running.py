@@ -305,8 +305,10 @@ def _gradient_of(code, name):
     mixed = argument(value, "inputs", 1)
     mixed = mixed.elts[0] if isinstance(mixed, ast.List | ast.Tuple) and mixed.elts else mixed
     source = code.value(mixed) if isinstance(mixed, ast.Name) else None
-    while method(source) in ("requires_grad_", "detach", "clone", "to", "Variable"):
-        inner = receiver(source)
+    for _ in range(6):
+        if method(source) not in ("requires_grad_", "detach", "clone", "to", "cuda", "Variable"):
+            break
+        inner = source.args[0] if method(source) == "Variable" and source.args else receiver(source)
         source = code.value(inner) if isinstance(inner, ast.Name) else inner
     parts = (
         [one for one in ast.walk(source) if isinstance(one, ast.Name | ast.Call)]

@@ -294,7 +294,7 @@ def _from_zero(node):
 def best_not_renewed(code):
     """`if acc > best: torch.save(…)`, and no line sets `best`: every later epoch may be saved."""
     for node in code.of(ast.If):
-        test = node.test
+        test = code.value(node.test) if isinstance(node.test, ast.Name) else node.test
         if not isinstance(test, ast.Compare) or len(test.ops) != 1 or node.orelse:
             continue
         if not isinstance(test.ops[0], ast.Gt | ast.Lt | ast.GtE | ast.LtE):
@@ -308,14 +308,13 @@ def best_not_renewed(code):
             values = node.owner.attributes.get(name, ()) if node.owner is not None else ()
         else:
             values = scope.assigned.get(name, ())
-        first = values[0].value if len(values) == 1 else None
-        number = (
-            const(first) is not None or ast.unparse(first).count("inf")
-            if (isinstance(first, ast.AST))
-            else False
+        outside = [one for one in values if not any(above(one.statement, *LOOPS))]
+        first = values[0].value if values and len(outside) == len(values) else None
+        number = isinstance(first, ast.AST) and (
+            const(first) is not None or "inf" in ast.unparse(first)
         )
-        changed = len(re.findall(rf"\b{re.escape(name)}\s*[-+*/]?=[^=]", code.source)) > 1
-        if number and not changed and not any(above(values[0].statement, *LOOPS)):
+        changed = len(re.findall(rf"\b{re.escape(name)}\s*[-+*/]?=[^=]", code.source))
+        if number and changed <= (1 if name.startswith("self.") else len(values)):
             yield node
 
 

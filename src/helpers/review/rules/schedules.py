@@ -319,7 +319,7 @@ def epochs_in_batches(code):
         if counted and any(_counts_epochs(code, constructor, one) for one in loops[1:]):
             yield call
         elif batch_loop(code, loops[0]) and _counts_few(code, constructor):
-            if any(re.search(r"(?i)epoch", _target(one)) for one in loops[1:]):
+            if any(re.search(r"(?i)epoch|^epo?$|^e$", _target(one)) for one in loops[1:]):
                 yield call
     for constructor, interval in _of_lightning(code):
         length = argument(constructor, "T_max", 1)

@@ -171,6 +171,8 @@ def _least_axes(code, node, depth=0):
         return 0
     own = receiver(node) if not code.called(node) else None
     dims = [value for one in node.args if type(value := const(one)) is int]
+    if method(node) == "transpose" and own is not None and sorted(dims) == [-2, -1]:
+        return max(3, _least_axes(code, own, depth + 1))  # a matrix has `own.T`
     if method(node) == "transpose" and own is not None and len(dims) == 2:
         return max(max(dims) + 1, _least_axes(code, own, depth + 1))
     if method(node) == "permute" and own is not None:

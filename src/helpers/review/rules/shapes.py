@@ -232,8 +232,8 @@ def _heads_first(code, node, depth=0):
         inner = _heads_first(code, receiver(node), depth + 1)
         split = method(receiver(node)) in ("view", "reshape")
         return not inner if inner is not None else True if split else None
-    if method(node) in ("view", "reshape"):
-        return False if len(node.args) == 4 else None
+    if method(node) in ("view", "reshape") and len(node.args) == 4:
+        return bool(re.search(r"(?i)heads?$", text(node.args[1]) or ""))
     return _heads_first(code, receiver(node), depth + 1) if method(node) in _SAME else None
 
 
@@ -458,20 +458,35 @@ def _labels(code, node):
     return None
 
 
+def _counts_from_one(table):
+    """Return True for `{"cat": 1, "dog": 2}`, which numbers its keys from 1."""
+    names = [const(one) for one in table.keys]
+    values = [const(one) for one in table.values]
+    named = len(names) > 1 and all(isinstance(one, str) for one in names)
+    return named and values == [*range(1, len(values) + 1)]
+
+
 _LABELS = re.compile(r"(?i)label|class|target|cat|(^|_)y|tag|l2i|c2i|cls")
 
 
 def _numbered_from_one(code, given):
     """Return whether `{name: i for i, name in enumerate(names, 1)}` numbers `len(names)` labels."""
     tables = [one for one in code.of(ast.DictComp) if from_one(one)]
+    tables += [one for one in code.of(ast.Dict) if _counts_from_one(one)]
     if not tables or re.search(r"(?i)- 1\b|background|ignore_index|pad", code.source):
         return False
     layer = last_linear(code, given)
     size = argument(layer, "out_features", 1) if layer is not None else None
     size = code.resolved(size) if size is not None else None
     for one in tables:
-        names = one.generators[0].iter.args[0]
         name = text(getattr(one.parent, "targets", [None])[0])
+        if isinstance(one, ast.Dict):
+            mapped = isinstance(one.parent, ast.Call) and method(one.parent) in ("map", "replace")
+            listed = mapped or name and _LABELS.search(name)
+            if listed and code.const(size) == len(one.values):
+                return True
+            continue
+        names = one.generators[0].iter.args[0]
         listed = code.resolved(names)
         same = method(size) == "len" and text(size.args[0]) in (name, text(names))
         count = code.const(size)

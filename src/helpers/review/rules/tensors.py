@@ -47,6 +47,7 @@ _PURE = set(
 @rule("tensors-convert-lost", "wrong")
 def result_unused(code):
     """`x.to(device)` of a tensor as a statement: `x` stays where it was."""
+    yield from _moved_in_loop(code)
     for node in code.of(ast.Expr):
         if not isinstance(node.value, ast.Call):
             continue
@@ -59,6 +60,24 @@ def result_unused(code):
         if method(call) in _PURE | MOVES - {"type"} and tensor:
             if not any(above(node, ast.Try)) and not isinstance(node.parent, ast.With):
                 yield node
+
+
+def _moved_in_loop(code):
+    """`for key, v in batch.items(): v = v.to(device)`: the entry of the dict stays the same."""
+    for loop in code.of(ast.For):
+        over = method(loop.iter) in ("items", "values") and not code.called(loop.iter)
+        names = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+        last = loop.body[-1]
+        if not over or len(loop.body) != 1 or not isinstance(last, ast.Assign):
+            continue
+        name = text(last.targets[0])
+        if (
+            name in names
+            and method(last.value) in ("to", "cuda")
+            and text(receiver(last.value)) == name
+        ):
+            if not any(one.lineno > last.lineno for one in code.uses(loop.scope, name)):
+                yield last
 
 
 @rule("tensors-type-string", "wrong")
@@ -227,6 +246,8 @@ def plain_tensor(code):
                 isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value)
             ):
                 value, _moved = receiver(value), True
+            if _left_on_cpu(code, node, name, one):
+                yield one.statement
             if code.called(value) not in ("torch.randn", "torch.rand") or is_open(value):
                 continue
             if (
@@ -236,6 +257,40 @@ def plain_tensor(code):
                 and _used_in_forward(code, node, name)
             ):
                 yield one.statement
+
+
+_MADE = re.compile(r"torch\.(zeros|ones|arange|linspace|eye|tril|triu|full|FloatTensor|tensor)$")
+
+
+def _left_on_cpu(code, owner, name, given):
+    """Return whether a computed tensor is added to the input of `forward` on another device."""
+    source = code.part(owner)
+    if not re.search(r"\.cuda\(|\.to\((device|args\.device|['\"]cuda)", code.source) or re.search(
+        r"device|\.to\(|\.cuda\(|type_as|register_buffer|nn\.Parameter", source
+    ):
+        return False
+    value = given.value
+    for _ in range(6):
+        if isinstance(value, ast.Name):
+            value = code.value(value)
+        elif isinstance(value, ast.Call) and not code.called(value):
+            value = receiver(value)
+        elif isinstance(value, ast.Subscript):
+            value = value.value
+        else:
+            break
+    made = code.called(value)
+    if not _MADE.match(made) or getattr(given.statement.scope, "name", "") != "__init__":
+        return False
+    if made == "torch.tensor" and value.args and not isinstance(value.args[0], ast.List):
+        return False  # a number may be on another device
+    forward = code.functions.get((owner.name, "forward"))
+    return forward is not None and any(
+        isinstance(one, ast.BinOp)
+        and name
+        in (text(s.value if isinstance(s, ast.Subscript) else s) for s in (one.left, one.right))
+        for one in code.walk(forward)
+    )
 
 
 def _is_no_leaf(code, value, name):

@@ -84,7 +84,9 @@ def target_of_other_dtype(code):
         if dtype(code, target) in ("int64", "int32"):
             yield call
     for call, _, target in _targets(code, _CLASSES):
-        if dtype(code, target) in ("float32", "float64", "int32") and axes(code, target) == 1:
+        if code.called(code.resolved(target)) == "F.one_hot":
+            yield call  # of integers, but probabilities are floating point
+        elif dtype(code, target) in ("float32", "float64", "int32") and axes(code, target) == 1:
             yield call
 
 

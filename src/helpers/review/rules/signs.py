@@ -1,0 +1,271 @@
+"""Losses with the wrong sign: ranking losses and critics."""
+
+import ast
+import re
+
+from helpers.review.code import Part
+from helpers.review.registry import rule
+from helpers.review.rules.learning import negated
+from helpers.review.syntax import argument, const, method, names_in, receiver, text
+from helpers.review.tracing import construction
+
+_PAIRS = (
+    (re.compile(r"(?i)(^|_)(pos(itives?)?|chosen|ap)(_|$)"), "pos"),
+    (re.compile(r"(?i)(^|_)(neg(atives?)?|rejected|an)(_|$)"), "neg"),
+)
+_DISTANCE = re.compile(
+    r"(?i)dist|(^|_)d(_|$)|d_?a[pn]|pairwise_distance|cdist|norm\(|\*\* 2|pow\(2"
+)
+_SCORE = re.compile(r"(?i)score|sim|logit|pred|reward|cos(?!t)|\bout|\bsum\(|matmul|bmm")
+
+
+def terms(node, sign=1):
+    """Yield the terms of a sum with their signs, without constant factors."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        yield from terms(node.left, sign)
+        yield from terms(node.right, -sign if isinstance(node.op, ast.Sub) else sign)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        yield from terms(node.operand, -sign)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div):
+        left, right = const(node.left), const(node.right)
+        if isinstance(left, int | float) and isinstance(node.op, ast.Mult):
+            yield from terms(node.right, sign if left > 0 else -sign)
+        elif isinstance(right, int | float):
+            yield from terms(node.left, sign if right > 0 else -sign)
+        else:
+            yield node, sign
+    else:
+        yield node, sign
+
+
+def _side(node):
+    """Return `pos` or `neg` for the name of a score or distance of such a pair."""
+    name = text(node) or ""
+    found = {side for pattern, side in _PAIRS if pattern.search(name.rpartition(".")[2])}
+    return found.pop() if len(found) == 1 else None
+
+
+def _measure(code, node):
+    """Return `distance` or `score` by the name, else by the value; None if it is not known."""
+    name = text(node) or ""
+    value = code.value(node)
+    value = value.value if isinstance(value, Part) else value
+    for written in (name, ast.unparse(value) if isinstance(value, ast.AST) else ""):
+        kinds = [bool(_DISTANCE.search(written)), bool(_SCORE.search(written))]
+        if any(kinds):
+            return None if all(kinds) else "distance" if kinds[0] else "score"
+    return None
+
+
+def _order(code, node):
+    """Return 1 if an expression grows when the pairs are in the right order, -1 if it falls."""
+    sides = [(_side(one), _measure(code, one), sign) for one, sign in terms(node) if _side(one)]
+    if sorted(one[0] for one in sides) != ["neg", "pos"] or sides[0][2] == sides[1][2]:
+        return 0
+    (positive,) = [one for one in sides if one[0] == "pos"]
+    if positive[1] is None or sides[0][1] != sides[1][1]:
+        return 0
+    return positive[2] if positive[1] == "score" else -positive[2]
+
+
+@rule("losses-ranking-sign", "wrong", "pos|neg|margin|chosen")
+def ranking_inverted(code):
+    """`relu(d_neg - d_pos + margin)`: the loss falls when the pairs are in the wrong order."""
+    for call in code.calls:
+        given = _hinged(code, call)
+        if given is not None:
+            found = _order(code, given) == 1 and not negated(code, call)
+        elif method(call) in ("logsigmoid", "log"):
+            found = _increasing(code, call)
+        else:
+            found = _swapped(code, call)
+        if found:
+            yield call
+    yield from _repelled(code)
+
+
+def _hinged(code, call):
+    """Return the argument of `relu`, `softplus` or `clamp(…, min=0)`."""
+    name, what = code.called(call), method(call)
+    if (
+        name
+        and not name.startswith(("F.", "torch."))
+        or what not in ("relu", "softplus", "clamp", "clamp_min", "max", "maximum")
+    ):
+        return None
+    if what in ("max", "maximum"):
+        zeros = [
+            one
+            for one in call.args
+            if const(one) == 0 or re.search(r"zeros|tensor\(\[?0", ast.unparse(one))
+        ]
+        others = [one for one in call.args if one not in zeros]
+        return _named(code, others[0]) if len(zeros) == len(others) == 1 else None
+    base = call.args[0] if name and call.args else receiver(call) if not name else None
+    least = argument(call, "min", 1 if name else 0)
+    if what.startswith("clamp") and const(least) not in (0, 0.0) or text(base) == "self":
+        return None
+    if not name and what not in ("clamp", "clamp_min", "relu"):
+        return None
+    return _named(code, base)
+
+
+def _named(code, node):
+    """Return the sum that a name refers to, else the expression itself."""
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    return value if isinstance(value, ast.BinOp) else node
+
+
+def _increasing(code, call):
+    """Return True for a loss `log(sigmoid(pos - neg))` or `-log(sigmoid(neg - pos))`."""
+    inner = call.args[0] if call.args and code.called(call) else receiver(call)
+    if method(call) == "log":
+        inside = [*terms(inner)] if inner is not None else []
+        inner = next((one for one, _ in inside if method(one) == "sigmoid"), None)
+        inner = (inner.args[0] if inner.args else receiver(inner)) if inner is not None else None
+    order = _order(code, _named(code, inner)) if inner is not None else 0
+    if order == -1:
+        return negated(code, call)
+    return order == 1 and not negated(code, call) and _is_loss(call)
+
+
+def _is_loss(node):
+    """Return whether a value is returned by a loss, or assigned to a name of a loss."""
+    while isinstance(node.parent, ast.Call | ast.Attribute | ast.BinOp):
+        node = node.parent
+    if isinstance(node.parent, ast.Assign):
+        return bool(re.search(r"(?i)loss", text(node.parent.targets[0]) or ""))
+    owner, around = getattr(node.owner, "name", ""), getattr(node.scope, "name", "")
+    return isinstance(node.parent, ast.Return) and "loss" in f"{owner} {around}".lower()
+
+
+def _swapped(code, call):
+    """Return True for a margin or triplet loss whose arguments are in the wrong order."""
+    name = code.called(call)
+    built = call if name.startswith("F.") else construction(code, call.func) if not name else None
+    kind_ = method(built) if code.called(built).startswith(("F.", "nn.")) else ""
+    if re.match(r"TripletMargin|triplet_margin", kind_) and len(call.args) == 3:
+        return [_side(one) for one in call.args[1:]] == ["neg", "pos"]
+    if not re.fullmatch(r"MarginRankingLoss|margin_ranking_loss", kind_) or len(call.args) != 3:
+        return False
+    first, second, target = call.args
+    sign = _sign_of(code, target)
+    measures = {_measure(code, first), _measure(code, second)}
+    if not sign or {_side(first), _side(second)} != {"pos", "neg"} or len(measures) != 1:
+        return False
+    grows = 1 if _side(first) == "pos" else -1
+    order = {"score": grows, "distance": -grows}.get(measures.pop(), 0)
+    return order == -sign
+
+
+def _sign_of(code, node):
+    """Return the sign of `torch.ones(n)`, `-torch.ones(n)` or `torch.full((n,), -1)`."""
+    value, sign = code.resolved(node) if text(node) else node, 1
+    for _ in range(4):
+        parts = [*terms(value)] if isinstance(value, ast.AST) else []
+        if len(parts) != 1:
+            return 0
+        value, sign = parts[0][0], sign * parts[0][1]
+        if method(value) not in ("to", "cuda", "float", "expand_as") or receiver(value) is None:
+            break
+        value = receiver(value)
+    if method(value) in ("ones", "ones_like"):
+        return sign
+    given = value.args if method(value) in ("full", "full_like", "tensor", "Tensor") else ()
+    filled = getattr(given[-1], "elts", [given[-1]]) if given else []
+    number = const(filled[0]) if len(filled) == 1 else None
+    return (sign if number > 0 else -sign) if number in (1, -1, 1.0, -1.0) else 0
+
+
+def _repelled(code):
+    """`y * d ** 2 + (1 - y) * clamp(d - margin, min=0) ** 2`: the hinge has the wrong sign."""
+    for call in code.calls if re.search(r"(?i)contrastive|siamese", code.source) else ():
+        given = _hinged(code, call)
+        if not isinstance(given, ast.BinOp) or not isinstance(given.op, ast.Sub):
+            continue
+        distance, margin = text(given.left), text(given.right) or ""
+        total = call
+        while isinstance(total.parent, ast.BinOp | ast.Call | ast.Attribute):
+            total = total.parent
+        parts = [one for one, _ in _sum_in(total)]
+        bare = [one for one in parts if distance in names_in(one) and call not in ast.walk(one)]
+        if distance and "margin" in margin.lower() and len(parts) == 2 and bare:
+            calls = [one for one in ast.walk(bare[0]) if isinstance(one, ast.Call)]
+            if not any(_hinged(code, one) for one in calls):
+                yield call
+
+
+def _sum_in(node):
+    """Return the terms of the first sum of two products in an expression."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Add):
+            return [*terms(one)]
+    return []
+
+
+# ---------------------------------------------------------------- critics
+
+
+@rule("gan-critic-sign", "wrong", "mean")
+def critic_with_generator(code):
+    """`D(real).mean() - D(fake).mean()` next to `-D(fake).mean()`: both networks agree."""
+    critics, generators = {}, {}
+    for node in code.of(ast.Assign):
+        name = text(node.targets[0])
+        if not name or name not in node.scope.backward or not _plain_backward(code, name):
+            continue
+        scored = [(one, sign) for one, sign in _scored(code, node.value, 1, 0)]
+        models = {text(call.func) for call, _ in scored}
+        if len(models) != 1 or negated(code, node.value):
+            continue
+        fakes = [sign for call, sign in scored if _of_sample(code, call)]
+        reals = [sign for call, sign in scored if not _of_sample(code, call)]
+        key = models.pop(), node.owner
+        if len(fakes) == len(reals) == 1 and fakes[0] == -reals[0]:
+            critics.setdefault(key, []).append((node, fakes[0]))
+        elif len(fakes) == 1 and not reals and "detach" not in ast.unparse(scored[0][0]):
+            generators.setdefault(key, []).append((node, fakes[0]))
+    for key, losses in critics.items():
+        for node, sign in losses:
+            others = [one for one, other in generators.get(key, ()) if other == sign]
+            if others and len(losses) == len(generators[key]) == 1:
+                yield node.value if sign < 0 else others[0].value
+
+
+def _plain_backward(code, name):
+    """Return whether `backward` of the name has no gradient argument, as `backward(mone)` has."""
+    calls = [one for one in code.calls if method(one) == "backward" and text(receiver(one)) == name]
+    return bool(calls) and not any(one.args for one in calls) and "maximize=" not in code.source
+
+
+def _scored(code, node, sign, depth):
+    """Yield the calls of a critic in a sum of means, with their signs."""
+    for one, inner in terms(node, sign):
+        if isinstance(one, ast.Name) and depth < 3:
+            value = code.value(one)
+            if isinstance(value, ast.AST):
+                yield from _scored(code, value, inner, depth + 1)
+        elif method(one) in ("mean", "view", "squeeze", "reshape"):
+            whole = one.args[:1] if code.called(one) else [receiver(one)]
+            for given in whole:
+                if given is not None:
+                    yield from _scored(code, given, inner, depth)
+        elif isinstance(one, ast.Call) and not code.called(one) and len(one.args) in (1, 2):
+            if re.fullmatch(
+                r"(?i)(self\.)?(net_?)?(d|c|critic|dis\w*|f)\w{0,2}", text(one.func) or ""
+            ):
+                yield one, inner
+
+
+_CRITIC = re.compile(r"(?i)(self\.)?(net_?)?(d|c|critic|dis\w*|f)\w{0,2}")
+
+
+def _of_sample(code, call):
+    """Return whether the argument of a critic is generated, by its name or its value."""
+    given = call.args[0]
+    if re.search(r"(?i)fake|\bgen|_gen|\bg\(|net_?g\(|generator\(", ast.unparse(given)):
+        return True
+    value = code.resolved(given)
+    return isinstance(value, ast.Call) and bool(
+        re.search(r"(?i)(^|[._])(net_?)?g(en\w*)?$", text(getattr(value, "func", None)) or "")
+    )
