@@ -181,7 +181,7 @@ def layers(code: Code, constructor: ast.Call) -> list[ast.AST]:
 
 
 def _collected(code: Code, node: ast.AST) -> list[ast.AST]:
-    """Return the elements of a list, including those that `append` and `+=` add before `node`."""
+    """Return the elements of a list, including additions by `append` and `+=` before `node`."""
     name, value = text(node), code.resolved(node)
     modules = [*value.elts] if isinstance(value, ast.List | ast.Tuple) else []
     for one in code.walk(code.function(node)) if name else ():

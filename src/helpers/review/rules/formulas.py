@@ -53,7 +53,7 @@ def _goes_to_softmax(code, call):
 
 
 def softmax_inputs(code, scope):
-    """Yield the names in a scope that a softmax gets."""
+    """Yield the names in a scope that are passed to a softmax."""
     for call in code.calls:
         if call.scope is scope and method(call) == "softmax":
             given = argument(call, "input", 0) if code.called(call) else receiver(call)

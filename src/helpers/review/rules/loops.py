@@ -50,7 +50,7 @@ _ONE_STEP = re.compile(
 
 
 def _in_each_call(code):
-    """Yield an optimizer that a function of one training step creates for a given model."""
+    """Yield an optimizer that a training step creates for the model that it receives."""
     for scope, name, assignment, model in optimizers(code):
         if not isinstance(scope, FUNCTIONS) or not _ONE_STEP.fullmatch(scope.name):
             continue
@@ -103,7 +103,7 @@ def state_carried(code):
 
 
 def _carried(code, node):
-    """Return the name of a state that a model gets and returns in one statement."""
+    """Return the name of a state that a model receives and returns in one statement."""
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
         return None
     target = node.targets[0]

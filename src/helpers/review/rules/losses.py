@@ -1,4 +1,4 @@
-"""Losses that get the wrong input."""
+"""Losses that receive the wrong input."""
 
 import ast
 import re
@@ -311,7 +311,7 @@ def _bases(owner):
 
 @rule("losses-log-sum-exp", "wrong", "log(")
 def log_of_sum(code):
-    """`torch.log(torch.sum(torch.exp(logits), dim=1))`: it overflows, `logsumexp` does not."""
+    """`torch.log(torch.sum(torch.exp(logits), dim=1))`: it overflows; use `logsumexp`."""
     bounded = re.compile(r"(?i)max|clamp|sim|cos|norm|dist|shift|soft|sigmoid|tanh|logadd|beta")
     for call in code.calls:
         if method(call) != "log" or code.called(call) not in ("", "torch.log"):
@@ -495,7 +495,7 @@ _DOUBLE["log_softmax"] = _DOUBLE["softmax"]
 
 @rule("losses-activated-twice", "wrong", "sigmoid|softmax")
 def activated_twice(code):
-    """`sigmoid(output)` in a Dice loss that gets a softmax."""
+    """`sigmoid(output)` in a Dice loss that receives a softmax."""
     for call in code.calls:
         what, name = method(call), code.called(call)
         if what not in _DOUBLE or name not in ("", f"F.{what}", f"torch.{what}"):

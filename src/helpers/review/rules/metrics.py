@@ -238,7 +238,7 @@ def _test_loader(value):
 
 
 def _again(code, loader, loop):
-    """Return whether a call after the loop gets the same loader."""
+    """Return whether a call after the loop receives the same loader."""
     return any(
         place(call) > (loop.end_lineno, 0) and loader in map(text, call.args)
         for call in code.calls

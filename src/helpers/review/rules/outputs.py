@@ -1,4 +1,4 @@
-"""The last layer of a model and the loss that gets its output."""
+"""The last layer of a model and the loss that receives its output."""
 
 import ast
 import re

@@ -282,7 +282,7 @@ def _other_model(code):
 
 
 def _related(code, model, other, loop):
-    """Return whether one model is made of the other, or the loop uses that of the optimizer."""
+    """Return whether one model contains the other, or the loop uses the model of the optimizer."""
     values = [one.value for name in (model, other) for one in loop.scope.assigned.get(name, ())]
     if model == other or any(isinstance(one, Part) for one in values):
         return True

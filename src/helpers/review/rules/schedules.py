@@ -474,7 +474,7 @@ def _directly_in(call, loop):
 
 @rule("rate-resume-jump", "wrong")
 def scheduler_not_saved(code):
-    """A checkpoint with the state of the optimizer and without that of the scheduler."""
+    """A checkpoint with the state of the optimizer, but without the state of the scheduler."""
     if not any(code.called(c).startswith("sched.") for c in code.calls):
         return
     source = code.source

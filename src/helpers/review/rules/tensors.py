@@ -239,7 +239,7 @@ def plain_tensor(code):
 
 
 def _is_no_leaf(code, value, name):
-    """Return whether no gradient is required, or no optimizer of the file gets the tensor."""
+    """Return whether no gradient is required, or no optimizer of the file contains the tensor."""
     if code.const(argument(value, "requires_grad")) is None:
         return True
     given = re.findall(rf"(?<!self)\.{name[5:]}\b|\[{re.escape(name)}\b", code.source)

@@ -216,7 +216,7 @@ def target_unused(code):
 
 
 def _moved_targets(loop):
-    """Return the targets of a batch that `y = y.to(device)` renews: the loop should read them."""
+    """Return a batch's targets that `y = y.to(device)` reassigns: the loop should read them."""
     batch = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
     renewed = {
         text(one.targets[0])
