@@ -422,7 +422,7 @@ class Code:
         return None
 
     def _attribute_of(self, name: str, attribute: str) -> ast.AST | Part | None:
-        """Return the only value of an attribute of a class, also of a dataclass."""
+        """Return the only value of an attribute of a class, including a dataclass."""
         owners = self.bases(name)
         given = next(
             (o.attributes[k] for o in owners if (k := f"self.{attribute}") in o.attributes), []

@@ -1,4 +1,4 @@
-"""Follow a value back to its creation, also through loaders and datasets; infer its dtype."""
+"""Follow a value back to its creation, even through loaders and datasets; infer its dtype."""
 
 from __future__ import annotations
 

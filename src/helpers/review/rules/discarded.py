@@ -87,7 +87,7 @@ def state_batch_first(code):
 
 
 def _created(code, node):
-    """Return `zeros(a, b, c)` of a state, also moved to a device."""
+    """Return `zeros(a, b, c)` of a state, even moved to a device."""
     for _ in range(6):
         if isinstance(node, ast.Name):
             node = code.value(node)

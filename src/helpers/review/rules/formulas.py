@@ -10,7 +10,7 @@ from helpers.review.tracing import construction, is_activation
 
 
 def number(code, node):
-    """Return the value of a number, also of `float("-inf")`, `-np.inf` and a name."""
+    """Return the value of a number, including `float("-inf")`, `-np.inf` and a name."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = number(code, node.operand)
         return None if value is None else -value

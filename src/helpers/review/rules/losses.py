@@ -34,7 +34,7 @@ _BCE = "binary_cross_entropy"
 
 @rule("losses-double-softmax", "wrong")
 def double_softmax(code):
-    """`cross_entropy(model(x).softmax(1), y)`, also if the model's last layer is the softmax."""
+    """`cross_entropy(model(x).softmax(1), y)`, even if the model's last layer is the softmax."""
     for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
         if is_activation(code, given, {"softmax"}):
             yield call
@@ -546,7 +546,7 @@ _NOT_LOSSES = re.compile(r"(?i)adv|gan|fool|neg|log_?p|score|fake|fair|bias|sens
 
 
 def _of_batch(code, node):
-    """Return True for a loop variable or an item of a batch, also reshaped or moved."""
+    """Return True for a loop variable or an item of a batch, even reshaped or moved."""
     while method(node) in ("view", "reshape", "flatten", "squeeze", "float", "long", "to", "cuda"):
         node = receiver(node)
     value = code.value(node) if text(node) else None
@@ -571,7 +571,7 @@ def one_temperature(code):
 
 
 def _logits_of(code, node):
-    """Return the argument of `softmax` or `log_softmax`, also through a name."""
+    """Return the argument of `softmax` or `log_softmax`, even through a name."""
     value = code.resolved(node) if isinstance(node, ast.AST) else None
     if method(value) in ("detach", "log"):
         value = code.resolved(receiver(value))
@@ -607,7 +607,7 @@ _CASTS = ("tensor", "FloatTensor", "Tensor", "as_tensor", "from_numpy", "array",
 
 
 def _is_frequency(code, node):
-    """Return True for counts of the classes, also divided by their sum or a number of samples."""
+    """Return True for counts of the classes, even divided by their sum or a number of samples."""
     for _ in range(8):
         if isinstance(node, ast.Name | ast.Attribute) and text(node):
             node = code.resolved(node)

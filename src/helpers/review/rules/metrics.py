@@ -332,7 +332,7 @@ def auc_of_classes(code):
 
 
 def _is_class(code, node, depth):
-    """Return True for an argmax or a comparison with a threshold, also through names."""
+    """Return True for an argmax or a comparison with a threshold, even through names."""
     while method(node) in ("cpu", "numpy", "tolist", "detach", "float", "long", "int", "astype"):
         node = receiver(node)
     if isinstance(node, ast.Name) and depth < 4:

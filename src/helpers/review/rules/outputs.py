@@ -135,7 +135,7 @@ _LIMITED = {("ReLU", "Softmax")} | {(n, "LogSoftmax") for n in ("ReLU", "Sigmoid
 
 
 def _squashed(code, node):
-    """Return `x` of `F.relu(x)` or `x.sigmoid()`, also through a name."""
+    """Return `x` of `F.relu(x)` or `x.sigmoid()`, even through a name."""
     value = code.value(node) if isinstance(node, ast.Name) else node
     if not isinstance(value, ast.Call) or method(value) not in ("relu", "sigmoid", "tanh"):
         return None
@@ -186,7 +186,7 @@ def mask_after_mean(code):
 
 
 def _whole_sum(code, node, value):
-    """Return True for `torch.sum(1 + log_var - …)` without `dim`, also times a factor."""
+    """Return True for `torch.sum(1 + log_var - …)` without `dim`, even times a factor."""
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         node = node.right
     value = node if isinstance(node, ast.Call) else value

@@ -403,7 +403,7 @@ def rebuilt_model(code):
 
 
 def _constructed_class(code, value):
-    """Return the class of this file that a call makes, also moved to a device."""
+    """Return the class of this file that a call makes, even moved to a device."""
     while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
         value = receiver(value)
     name = text(value.func) if isinstance(value, ast.Call) else None

@@ -466,7 +466,7 @@ def _moved_axis(what, axis, numbers):
 
 
 def _is_convolution(code, layer):
-    """Return True for a layer for images or signals, also last in `nn.Sequential`."""
+    """Return True for a layer for images or signals, even last in `nn.Sequential`."""
     constructor = construction(code, layer)
     name = code.called(constructor)
     if name == "nn.Sequential":

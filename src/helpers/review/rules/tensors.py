@@ -199,7 +199,7 @@ def _filled(code, node):
 
 
 def _has_graph(node):
-    """Return True for `dist.log_prob(action)` with its graph, also with a sign or a weight."""
+    """Return True for `dist.log_prob(action)` with its graph, even with a sign or a weight."""
     written = ast.unparse(node)
     return "log_prob(" in written and not re.search(r"item\(|detach|numpy|\.data\b", written)
 

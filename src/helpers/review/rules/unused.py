@@ -110,7 +110,7 @@ def _block(node):
 
 
 def _store(statement, name):
-    """Return `name = value`, also as the only assignment to the name in an `if`."""
+    """Return `name = value`, even as the only assignment to the name in an `if`."""
     if isinstance(statement, ast.If) and not names_in(statement.test) & {name}:
         stores = [one for one in statement.body if _store(one, name) is not None]
         read = [one for one in statement.body if name in names_in(one) and one not in stores]
