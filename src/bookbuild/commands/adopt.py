@@ -134,7 +134,7 @@ def _copy_english(
 
 
 def _copy_comments(old: Cell, source: str, which: str) -> None:
-    """Copy the comments of a Chinese code cell; its code must equal that of the English cell."""
+    """Copy the comments of a Chinese code cell; its code must equal the English cell's code."""
     if tokens(source) != tokens(old.source):
         raise BookError(f"{which}: the code is changed in English; here only comments")
     chinese = texts.comment_words(source)
@@ -168,7 +168,7 @@ def _restore_placeholders(text: Text, before: str, source: str, lang: str) -> st
 
 
 def _verify(book: Book, text: Text, copied: list[tuple[str, NotebookNode, str]]) -> None:
-    """Raise unless the new text converts to the cells as they were edited.
+    """Raise unless the new text converts to the edited cells.
 
     Raises:
         BookError: the text format cannot express an edit.

@@ -87,7 +87,7 @@ def update(
 
 
 class _Chapter:
-    """A chapter with its notebooks: those made from the text, and the files as first read."""
+    """A chapter with its notebooks, made from the text, and the notebook files as first read."""
 
     def __init__(self, book: Book, source: Text, stamps: Stamps, accepted: set[str]) -> None:
         self.book, self.source, self.name = book, source, source.name

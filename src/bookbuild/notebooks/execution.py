@@ -84,7 +84,7 @@ def prepare_kernels() -> bool:
 
 
 def execute(nb: NotebookNode, folder: Path, where: str) -> NotebookNode:
-    """Run a notebook in `folder` with a kernel of its own.
+    """Run a notebook in `folder` with its own kernel.
 
     Raises:
         BookError: a cell raised, timed out or killed its kernel, or did not raise although it

@@ -12,7 +12,7 @@ from bookbuild.source.symptoms import Symptoms
 def unproved(symptoms: Symptoms) -> Iterator[str]:
     """Yield one line for each symptom whose `tell` does not distinguish bug and correct program.
 
-    `tell` runs in two separate processes, after the code of `broken` and after that of `sound`.
+    `tell` runs in two separate processes, after the code of `broken` and after the code of `sound`.
     """
     chosen = [one for one in symptoms.symptoms if not one.found]
     codes = [

@@ -48,7 +48,7 @@ def write_messages(book: Book) -> list[Path]:
 
 
 def _products(book: Book) -> dict[str, str]:
-    """Return the contents of the committed data files by name, without those that have no source.
+    """Return the contents of the committed data files by name, without files that have no source.
 
     Raises:
         BookError: a data file cannot be read, or names a section that does not exist.

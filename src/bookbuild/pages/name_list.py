@@ -26,7 +26,7 @@ _OF_PYTHON = {f".{name}" for kind in _PYTHON for name in dir(kind)}
 
 
 def sections_by_name(book: Book) -> dict[str, list[Part]]:
-    """Return for each name the sections about it, those with the name in their heading first.
+    """Return for each name the sections about it; a heading with the name puts a section first.
 
     A section is about the names in its heading, in its answer (the bold line), and in its cells
     tagged `wrong` or `right`. A name in the code of more than 2% of the sections (a method: more

@@ -1,4 +1,4 @@
-"""Load `book/moved.yml`: old addresses of pages and sections, and their new ones."""
+"""Load `book/moved.yml`: old and new addresses of pages and sections."""
 
 from __future__ import annotations
 

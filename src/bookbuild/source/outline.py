@@ -18,7 +18,7 @@ from bookbuild.source.typography import HAN
 class Section:
     """A section: chapter, anchor on the page, and heading in each language.
 
-    The first section has the chapter's title as heading, and its address is that of the page.
+    The first section has the chapter's title as heading, and the address of the page.
     """
 
     chapter: str

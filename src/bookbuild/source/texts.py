@@ -342,7 +342,7 @@ def _code(block: _Block) -> Cell:
         fenced = _FENCE.fullmatch(block.body)
         source = (fenced[1] or "").strip("\n") if fenced else ""
         if not source:
-            raise block.error(f"the code of {name} stands between ```python and ```")
+            raise block.error(f"the code of {name} must be between ```python and ```")
     try:
         words = Words(comment_words(source), block.line)
     except BookError as error:

@@ -237,7 +237,7 @@ def _reshaped(code: Code, node: ast.Call, given: ast.AST, depth: int) -> int | N
 
 
 def _of_list(code: Code, node: ast.AST, depth: int) -> int | None:
-    """Return the axes of `torch.tensor(rows)`, also of a list filled with `append`."""
+    """Return the axes of `torch.tensor(rows)`, including a list filled with `append`."""
     value = code.value(node) if isinstance(node, ast.Name) else node
     if not isinstance(value, ast.List) or value.elts or not isinstance(node, ast.Name):
         return axes(code, node, depth)
@@ -294,7 +294,7 @@ _ACTIVATIONS = re.compile(r"nn\.(Sigmoid|Tanh|ReLU|LeakyReLU|Softplus|ELU|Identi
 
 
 def _last_of(code: Code, constructor: ast.Call | None) -> ast.Call | None:
-    """Return the constructor of the last layer, also in nested `nn.Sequential`."""
+    """Return the constructor of the last layer, even in nested `nn.Sequential`."""
     for _ in range(4):
         if code.called(constructor) == "nn.Sequential" and constructor.args:
             inner = layers(code, constructor)

@@ -315,7 +315,7 @@ class Code:
 
     @cached_property
     def _passes(self) -> bool:
-        """Whether a call of the file passes a function of PyTorch."""
+        """Whether a call in the file passes a function of PyTorch as an argument."""
         return any(
             isinstance(one, ast.Attribute) and (self.dotted(one) or "").startswith("F.")
             for call in self.calls
@@ -367,7 +367,7 @@ class Code:
         ]
 
     def value(self, node: ast.AST) -> ast.AST | Part | None:
-        """Return the value of a name at `node`: that of the last assignment before it."""
+        """Return the value of a name at `node`: the value of the last assignment before it."""
         name, scope = text(node), node.scope
         if name is None:
             return None
@@ -422,7 +422,7 @@ class Code:
         return None
 
     def _attribute_of(self, name: str, attribute: str) -> ast.AST | Part | None:
-        """Return the only value of an attribute of a class, also of a dataclass."""
+        """Return the only value of an attribute of a class, including a dataclass."""
         owners = self.bases(name)
         given = next(
             (o.attributes[k] for o in owners if (k := f"self.{attribute}") in o.attributes), []
@@ -503,7 +503,7 @@ class Code:
         return node
 
     def origin(self, node: ast.AST) -> ast.AST:
-        """Return the name or attribute that a name gets its value from, `loss` of `out["loss"]`."""
+        """Return the name or attribute that is a name's value, `loss` of `out["loss"]`."""
         for _ in range(_CHAIN):
             value = self._whole(self.value(node)) if text(node) else None
             if not isinstance(value, ast.AST) or text(value) is None:

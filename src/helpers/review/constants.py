@@ -1,6 +1,6 @@
 """Find the constructor of a layer, and the number that one of its arguments is.
 
-The arguments of a local module are those of the call that constructs it, so two instances of a
+A local module has the arguments of the call that constructs it, so two instances of a
 class have their own sizes.
 """
 

@@ -29,7 +29,7 @@ _MODES = {"train", "eval"}
 
 
 def event(code: Code, call: ast.Call) -> Event | None:
-    """Return the event of a call in a training loop, None if it is none of those in `Event`."""
+    """Return the event of a call in a training loop, None if `Event` does not list it."""
     name = code.called(call)
     if name.startswith("utils.clip_grad_"):
         given = text(receiver(call.args[0])) if call.args and _is_parameters(call.args[0]) else ""

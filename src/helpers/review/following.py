@@ -56,7 +56,7 @@ _FILLED = re.compile(r"torch\.(randn|rand|zeros|ones|empty)$")
 
 
 def mismatches(code: Code) -> dict[str, list[ast.AST]]:
-    """Return the layers that receive another size than they require, by kind.
+    """Return by kind the layers that receive a size that they do not accept.
 
     The kinds are `sizes`, `flatten` (an image reaches a linear layer) and `joined` (`view` with
     a wrong number of features changes the number of samples).

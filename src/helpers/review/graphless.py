@@ -27,7 +27,7 @@ _KEEPS = re.compile(
 
 
 def graphless(code: Code, node: Any, depth: int = 0) -> bool:
-    """Return True if a value certainly has no graph, such as `argmax`, `item()` and `x > 0`."""
+    """Return True if a value certainly has no graph, such as `argmax`, `item()` or `x > 0`."""
     if node is None or depth > _DEEPEST:
         return False
     if isinstance(node, Part):
@@ -59,7 +59,7 @@ def _all(code: Code, nodes: Any, depth: int) -> bool:
 
 
 def _part(code: Code, part: Part, depth: int) -> bool:
-    """Return True for indices of `max` and `topk`, and for variables of a loop over data."""
+    """Return True for indices from `max` and `topk`, and for variables of a loop over data."""
     if part.index is None or isinstance(part.value, ast.Name):
         given = part if part.index is None else code.value(part.value)
         over = given.value if isinstance(given, Part) and given.index is None else None
@@ -88,7 +88,7 @@ def _call(code: Code, node: ast.Call, depth: int) -> bool:
 
 
 def elements(code: Code, node: ast.AST) -> list[ast.AST]:
-    """Return the elements of a list: those of a literal, and those appended before `node`."""
+    """Return the elements of a list: of a literal, and of `append` calls before `node`."""
     name, value = text(node), code.value(node) if text(node) else node
     nodes = [*value.elts] if isinstance(value, ast.List) else []
     for call in code.methods(code.function(node), "append") if name else ():

@@ -1,4 +1,4 @@
-"""Follow a value back to its creation, also through loaders and datasets; infer its dtype."""
+"""Follow a value back to its creation, even through loaders and datasets; infer its dtype."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def dtype(code: Code, node: Any, depth: int = 0) -> str | None:
 
 
 def _of_call(code: Code, call: ast.Call) -> str | None:
-    """Return the dtype that a call gives, None if it keeps that of its argument."""
+    """Return the dtype of a call's result, None if the dtype of the argument remains."""
     name, what = code.called(call), method(call)
     if (given := argument(call, "dtype")) is not None:
         return _named(code, given)

@@ -44,7 +44,7 @@ class Shape:
 
 
 def unequal(size: int, required: int | None) -> bool:
-    """Return True if a size certainly differs from the one that a layer requires."""
+    """Return True if a size certainly differs from the size that a layer requires."""
     if not required or required < 1:
         return False
     return size != required if size > 0 else required % -size != 0
@@ -57,7 +57,7 @@ def product(sizes: Sequence[int]) -> int:
 
 
 def broadcast(a: Shape | None, b: Shape | None) -> Shape | None:
-    """Return the shape of a sum; sizes of one operand that are not 1 are those of the result."""
+    """Return the shape of a sum; a size that is not 1 in one operand is the size of the result."""
     if a is None or b is None:
         one = a or b
         if one is None:

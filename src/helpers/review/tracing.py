@@ -16,7 +16,7 @@ _DEEPEST = 8
 
 
 def is_activation(code: Code, node: Any, names: Collection[str], depth: int = 0) -> bool:
-    """Return True if an expression is the output of an activation, also via names and models.
+    """Return True if an expression is the output of an activation, even via names and models.
 
     Args:
         code: the file.
@@ -167,7 +167,7 @@ def _constructor_of(code: Code, call: ast.Call) -> ast.AST | None:
 
 
 def layers(code: Code, constructor: ast.Call) -> list[ast.AST]:
-    """Return the layers of `nn.Sequential(…)`, also if passed as `*layers` or `OrderedDict`."""
+    """Return the layers of `nn.Sequential(…)`, even if passed as `*layers` or `OrderedDict`."""
     parts = []
     for given in constructor.args:
         if isinstance(given, ast.Starred):
@@ -181,7 +181,7 @@ def layers(code: Code, constructor: ast.Call) -> list[ast.AST]:
 
 
 def _collected(code: Code, node: ast.AST) -> list[ast.AST]:
-    """Return the elements of a list, including those that `append` and `+=` add before `node`."""
+    """Return the elements of a list, including additions by `append` and `+=` before `node`."""
     name, value = text(node), code.resolved(node)
     modules = [*value.elts] if isinstance(value, ast.List | ast.Tuple) else []
     for one in code.walk(code.function(node)) if name else ():

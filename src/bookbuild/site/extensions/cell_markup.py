@@ -34,7 +34,7 @@ class CellAnchors(SphinxTransform):
     default_priority = 210
 
     def apply(self) -> None:
-        """Add them to the cells of this notebook."""
+        """Add the markup to the cells of this notebook."""
         path = Path(self.env.doc2path(self.env.docname))
         if path.suffix != ".ipynb":
             return

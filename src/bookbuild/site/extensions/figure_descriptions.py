@@ -17,7 +17,7 @@ class Described(SphinxTransform):
     default_priority = 215
 
     def apply(self) -> None:
-        """Add it to the figures of this notebook."""
+        """Add the descriptions to the figures of this notebook."""
         for cell in self.document.findall(nodes.container):
             metadata = cell.get("cell_metadata", {})
             alt = metadata.get("mystnb", {}).get("image", {}).get("alt")

@@ -105,7 +105,7 @@ class SameAnchors(SphinxTransform):
             self.keep_messages(page, sections)
 
     def keep_messages(self, page: str, sections: list[nodes.section]) -> None:
-        """Keep straight quotes where the Chinese heading has them, too: it is an error message."""
+        """Keep straight quotes if the Chinese heading has them too: it is an error message."""
         folder = Path(self.app.srcdir).parent / "zh"
         for path in (folder / f"{page}.ipynb", folder / f"{page}.md"):
             if path.exists():

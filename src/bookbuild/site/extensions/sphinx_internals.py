@@ -27,7 +27,7 @@ def is_of_cell(index: int, node: nodes.Node) -> bool:
 
 
 def add_link_target(document: nodes.document, anchor: str, node: nodes.Element, text: str) -> None:
-    """Make `node` a target of MyST links `page.md#anchor`, also from other pages."""
+    """Make `node` a target of MyST links `page.md#anchor`, even from other pages."""
     if not hasattr(document, "myst_slugs"):
         document.myst_slugs = {}
     document.myst_slugs[anchor] = (node.line or 0, anchor, text)

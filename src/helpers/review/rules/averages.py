@@ -187,7 +187,7 @@ def metric_not_reset(code):
 
 
 def _epochs(code, loop):
-    """Return whether a loop is the one over the epochs of a training."""
+    """Return whether a loop iterates over the epochs of a training."""
     named = isinstance(loop, ast.For) and re.search(r"(?i)epoch", ast.unparse(loop.target))
     return named and not any(above(loop, *LOOPS)) and code.methods(loop, "backward", follow=3)
 
@@ -243,7 +243,7 @@ def _counter(node):
 
 @rule("evaluation-last-batch", "wrong")
 def last_batch(code):
-    """`loss / len(loader)` after the loop, where `loss` is that of the last batch."""
+    """`loss / len(loader)` after the loop, where `loss` is the loss of the last batch."""
     summed = {(n.scope, text(n.target)) for n in code.of(ast.AugAssign)}
     for node in code.of(ast.BinOp):
         name = text(tensor_of(node.left)) if isinstance(node.op, ast.Div) else None
@@ -473,7 +473,7 @@ def _divided_by_index(code):
 
 
 def _below(node):
-    """Yield the statements after a loop, also those after the `with` around it."""
+    """Yield the statements after a loop, and the statements after the `with` around it."""
     while node.parent is not None:
         body = next((b for b in _bodies(node.parent) if node in b), [node])
         yield from body[body.index(node) + 1 :]

@@ -133,7 +133,7 @@ def _averaged(code, loop, name):
 
 
 def _mean_of_hits(node):
-    """Return whether a node is `(pred == y).float().mean()`, also times 100."""
+    """Return whether a node is `(pred == y).float().mean()`, even times 100."""
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         node = node.left if isinstance(node.left, ast.Call) else node.right
     if method(node) == "item":

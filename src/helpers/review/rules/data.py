@@ -61,7 +61,7 @@ def set_epoch(code):
 
 
 def _distributed(code, call):
-    """Return True for `DistributedSampler(…)`, also of `Sampler = RandomSampler if … else …`."""
+    """Return True for `DistributedSampler(…)`, including `Sampler = RandomSampler if … else …`."""
     names = {code.called(call)}
     chosen = code.resolved(call.func) if isinstance(call.func, ast.Name) else None
     if isinstance(chosen, ast.IfExp):
@@ -123,7 +123,7 @@ def first_batch_again(code):
 
 
 def _once_per_batch(code, loop, loader):
-    """Return True for `for _ in range(len(loader))`, also with a name for the number."""
+    """Return True for `for _ in range(len(loader))`, even with a name for the number."""
     count = iterated(loop.iter) if isinstance(loop, ast.For) else None
     count = code.resolved(count.args[0]) if method(count) == "range" and count.args else None
     length = isinstance(count, ast.Call) and text(count.func) == "len" and count.args
@@ -145,7 +145,7 @@ def drop_last_in_test(code):
 
 
 def _drops_last(code, call):
-    """Return True for `drop_last=True`, also in `**options` of a dictionary of this file."""
+    """Return True for `drop_last=True`, even in `**options` of a dictionary of this file."""
     given = [argument(call, "drop_last")]
     for options in (code.resolved(one.value) for one in call.keywords if one.arg is None):
         if isinstance(options, ast.Dict):
@@ -329,7 +329,7 @@ _HELD_OUT_INDICES = r"(?i)\b(val|valid|test)\w*_?(idx|ind|indices|index|ids|samp
 
 
 def _iterator_of_train(code):
-    """`test_iter = iter(train_loader)`, also with `__iter__()`."""
+    """`test_iter = iter(train_loader)`, even with `__iter__()`."""
     for node in code.of(ast.Assign):
         given = receiver(node.value) if method(node.value) == "__iter__" else None
         if isinstance(node.value, ast.Call) and text(node.value.func) == "iter" and node.value.args:

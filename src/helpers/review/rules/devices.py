@@ -1,4 +1,4 @@
-"""Tensors on another device than the model."""
+"""Tensors that are not on the model's device."""
 
 import ast
 import re
@@ -133,7 +133,7 @@ def _placed(code, model):
 
 
 def _of_loop(code, node, loop):
-    """Return whether a name has its value from the loop itself, also of `x, y = batch`."""
+    """Return whether a name has its value from the loop itself, including `x, y = batch`."""
     value = code.value(node) if isinstance(node, ast.Name) else None
     if isinstance(value, Part) and value.index is not None and isinstance(value.value, ast.Name):
         value = code.value(value.value)
@@ -182,7 +182,7 @@ def created_on_cpu(code):
 
 
 def _created(code, node, function):
-    """Yield the calls that create an argument on the CPU, also of `(h0, c0)`."""
+    """Yield the calls that create an argument on the CPU, including `(h0, c0)`."""
     for one in getattr(node, "elts", [node]):
         value = code.value(one) if isinstance(one, ast.Name) else one
         if not isinstance(value, ast.Call) or not _CREATED.match(code.called(value)):

@@ -65,7 +65,7 @@ def forward_without_graph(code):
 
 
 def _is_plain_loss(code, call):
-    """Return True for a loss without parameters of its own."""
+    """Return True for a loss without its own parameters."""
     name = text(call.func) or ""
     named = re.search(r"(?i)loss|criterion|crit$", name) and f"{name}.parameters" not in code.source
     known = (kind(code, call.func) or "").startswith("lossfn:") or code.called(call)[:2] == "F."
@@ -87,7 +87,7 @@ def state_batch_first(code):
 
 
 def _created(code, node):
-    """Return `zeros(a, b, c)` of a state, also moved to a device."""
+    """Return `zeros(a, b, c)` of a state, even moved to a device."""
     for _ in range(6):
         if isinstance(node, ast.Name):
             node = code.value(node)

@@ -10,7 +10,7 @@ from helpers.review.tracing import construction, is_activation
 
 
 def number(code, node):
-    """Return the value of a number, also of `float("-inf")`, `-np.inf` and a name."""
+    """Return the value of a number, including `float("-inf")`, `-np.inf` and a name."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = number(code, node.operand)
         return None if value is None else -value
@@ -53,7 +53,7 @@ def _goes_to_softmax(code, call):
 
 
 def softmax_inputs(code, scope):
-    """Yield the names in a scope that a softmax gets."""
+    """Yield the names in a scope that are passed to a softmax."""
     for call in code.calls:
         if call.scope is scope and method(call) == "softmax":
             given = argument(call, "input", 0) if code.called(call) else receiver(call)

@@ -140,7 +140,7 @@ def zero_between(code):
 
 
 def _plain(code, node):
-    """Return the events of the statements of a body, without those in branches."""
+    """Return the events of the statements of a body, without the statements in branches."""
     kinds = {"backward", "zero_grad", "step"}
     sequence = []
     for statement in node.body:

@@ -196,7 +196,7 @@ _AUGMENTS = re.compile(
 
 
 def random_parts(code, node):
-    """Return the random transforms of a `Compose`, also through a name."""
+    """Return the random transforms of a `Compose`, even through a name."""
     node = code.value(node) if isinstance(node, ast.Name | ast.Attribute) else node
     if code.called(node) != "transforms.Compose" or not node.args:
         return []
@@ -456,7 +456,7 @@ def _inputs(target):
 
 @rule("images-normalize-differs", "wrong", "Normalize")
 def normalized_apart(code):
-    """`Normalize` with another mean or deviation for the test images than for training."""
+    """`Normalize` with one mean or deviation for training and another for the test images."""
     groups = {}
     for node in code.of(ast.Assign):
         name = text(node.targets[0]) or ""
@@ -483,7 +483,7 @@ def _broadcast(numbers):
 
 
 def _numbers(code, node):
-    """Return the numbers of a list or tuple, also through a name."""
+    """Return the numbers of a list or tuple, even through a name."""
     node = code.resolved(node)
     values = [const(one) for one in getattr(node, "elts", ())]
     return values if values and all(isinstance(v, int | float) for v in values) else None

@@ -137,7 +137,7 @@ def _squared(node):
 
 
 def _next_value(code, around, name, depth=0):
-    """Return whether `gamma * values[t + 1] - values[t]` fills a name, also through names."""
+    """Return whether `gamma * values[t + 1] - values[t]` fills a name, even through names."""
     for one in code.walk(around):
         if not isinstance(one, ast.Assign) or depth > 3:
             continue
@@ -218,7 +218,7 @@ def advantage_with_gradient(code):
 
 
 def _advantage(code, node):
-    """Return `returns - values` without `detach`, also through a name."""
+    """Return `returns - values` without `detach`, even through a name."""
     value = code.resolved(node)
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
         return None
@@ -306,7 +306,7 @@ def _with_gradient(node):
 
 
 def _network_calls(code, node, depth):
-    """Yield calls of a network with the next state, also through names."""
+    """Yield calls of a network with the next state, even through names."""
     for one in _with_gradient(node):
         if isinstance(one, ast.Call) and re.search(
             r"(?i)next|new_state|s_?prime|(state|obs|observation)s?_+$|\b(ns|s2|obs2)\b",
@@ -689,7 +689,7 @@ def generator_against_itself(code):
 
 
 def _is_fake(code, node):
-    """Return whether a node is a tensor of zeros, also by its name."""
+    """Return whether a node is a tensor of zeros, even by its name."""
     value = code.resolved(node)
     if isinstance(value, ast.Call):
         zeros = code.called(value) in ("torch.zeros", "torch.zeros_like")

@@ -50,7 +50,7 @@ _ONE_STEP = re.compile(
 
 
 def _in_each_call(code):
-    """Yield an optimizer that a function of one training step creates for a given model."""
+    """Yield an optimizer that a training step creates for the model that it receives."""
     for scope, name, assignment, model in optimizers(code):
         if not isinstance(scope, FUNCTIONS) or not _ONE_STEP.fullmatch(scope.name):
             continue
@@ -121,7 +121,7 @@ def _kept_in_attribute(code):
 
 
 def _carried(code, node):
-    """Return the name of a state that a model gets and returns in one statement."""
+    """Return the name of a state that a model receives and returns in one statement."""
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
         return None
     target = node.targets[0]
@@ -249,7 +249,7 @@ def _split_later(code, node, names):
 
 
 def _statistic_of(code, node, data):
-    """Return True for `data.mean()` or `np.mean(data)` of all data, also through a name."""
+    """Return True for `data.mean()` or `np.mean(data)` of all data, even through a name."""
     value = code.resolved(node)
     value = value if isinstance(value, ast.Call) and method(value) in ("mean", "min") else None
     given = value.args[0] if value is not None and code.called(value) and value.args else None
@@ -270,7 +270,7 @@ def _made_of(code, node, name):
 
 
 def _whole(value):
-    """Return the expression that a name is assigned, also one of the results of a call."""
+    """Return the expression that a name is assigned, including one of the results of a call."""
     if isinstance(value, Part):
         return value.value if value.index is not None else None
     return value
@@ -433,7 +433,7 @@ def padding_in_labels(code):
 
 
 def _copied_ids(code, node, ids):
-    """Return True for `ids`, `ids.clone()` or `ids.copy()`, also through an unchanged name."""
+    """Return True for `ids`, `ids.clone()` or `ids.copy()`, even through an unchanged name."""
     name = node.id if isinstance(node, ast.Name) and node.id != ids else None
     if name is not None:
         changed = rf"\b{name}\[|\b{name}\.(masked|index|fill)|\b{name} = .*(where|masked|torch\.)"
@@ -464,7 +464,7 @@ def shifted_twice(code):
 
 
 def _cut(code, node, lower, upper):
-    """Return True for `x[:, lower:upper]`, also through a name and `contiguous()`."""
+    """Return True for `x[:, lower:upper]`, even through a name and `contiguous()`."""
     for _ in range(3):
         if isinstance(node, ast.Name):
             node = code.value(node)

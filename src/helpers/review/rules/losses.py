@@ -1,4 +1,4 @@
-"""Losses that get the wrong input."""
+"""Losses that receive the wrong input."""
 
 import ast
 import re
@@ -36,7 +36,7 @@ _BCE = "binary_cross_entropy"
 
 @rule("losses-double-softmax", "wrong")
 def double_softmax(code):
-    """`cross_entropy(model(x).softmax(1), y)`, also if the model's last layer is the softmax."""
+    """`cross_entropy(model(x).softmax(1), y)`, even if the model's last layer is the softmax."""
     for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
         if is_activation(code, given, {"softmax"}):
             yield call
@@ -369,7 +369,7 @@ def _bases(owner):
 
 @rule("losses-log-sum-exp", "wrong", "log(")
 def log_of_sum(code):
-    """`torch.log(torch.sum(torch.exp(logits), dim=1))`: it overflows, `logsumexp` does not."""
+    """`torch.log(torch.sum(torch.exp(logits), dim=1))`: it overflows; use `logsumexp`."""
     bounded = re.compile(r"(?i)max|clamp|sim|cos|norm|dist|shift|soft|sigmoid|tanh|logadd|beta")
     for call in code.calls:
         if method(call) != "log" or code.called(call) not in ("", "torch.log"):
@@ -579,7 +579,7 @@ _DOUBLE["log_softmax"] = _DOUBLE["softmax"]
 
 @rule("losses-activated-twice", "wrong", "sigmoid|softmax")
 def activated_twice(code):
-    """`sigmoid(output)` in a Dice loss that gets a softmax."""
+    """`sigmoid(output)` in a Dice loss that receives a softmax."""
     for call in code.calls:
         what, name = method(call), code.called(call)
         if what not in _DOUBLE or name not in ("", f"F.{what}", f"torch.{what}"):
@@ -630,7 +630,7 @@ _NOT_LOSSES = re.compile(r"(?i)adv|gan|fool|neg|log_?p|score|fake|fair|bias|sens
 
 
 def _of_batch(code, node):
-    """Return True for a loop variable or an item of a batch, also reshaped or moved."""
+    """Return True for a loop variable or an item of a batch, even reshaped or moved."""
     while method(node) in ("view", "reshape", "flatten", "squeeze", "float", "long", "to", "cuda"):
         node = receiver(node)
     value = code.value(node) if text(node) else None
@@ -655,7 +655,7 @@ def one_temperature(code):
 
 
 def _logits_of(code, node):
-    """Return the argument of `softmax` or `log_softmax`, also through a name."""
+    """Return the argument of `softmax` or `log_softmax`, even through a name."""
     value = code.resolved(node) if isinstance(node, ast.AST) else None
     if method(value) in ("detach", "log"):
         value = code.resolved(receiver(value))
@@ -691,7 +691,7 @@ _CASTS = ("tensor", "FloatTensor", "Tensor", "as_tensor", "from_numpy", "array",
 
 
 def _is_frequency(code, node):
-    """Return True for counts of the classes, also divided by their sum or a number of samples."""
+    """Return True for counts of the classes, even divided by their sum or a number of samples."""
     for _ in range(8):
         if isinstance(node, ast.Name | ast.Attribute) and text(node):
             node = code.resolved(node)

@@ -238,7 +238,7 @@ def _test_loader(value):
 
 
 def _again(code, loader, loop):
-    """Return whether a call after the loop gets the same loader."""
+    """Return whether a call after the loop receives the same loader."""
     return any(
         place(call) > (loop.end_lineno, 0) and loader in map(text, call.args)
         for call in code.calls
@@ -332,7 +332,7 @@ def auc_of_classes(code):
 
 
 def _is_class(code, node, depth):
-    """Return True for an argmax or a comparison with a threshold, also through names."""
+    """Return True for an argmax or a comparison with a threshold, even through names."""
     while method(node) in ("cpu", "numpy", "tolist", "detach", "float", "long", "int", "astype"):
         node = receiver(node)
     if isinstance(node, ast.Name) and depth < 4:

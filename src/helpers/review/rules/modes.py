@@ -402,7 +402,7 @@ def _is_norm(call, loop):
 
 
 def _trains_in_loop(code, call):
-    """Return True for `model.train()` in a loop over epochs, also in a function that it calls."""
+    """Return True for `model.train()` in a loop over epochs, even in a function that it calls."""
     plain = method(call) == "train" and not call.args and not call.keywords
     return plain and is_model(code, receiver(call)) and bool(code.loops_around(call))
 

@@ -307,7 +307,7 @@ def _is_test(node):
 
 
 def _is_given(code, node):
-    """Return whether a method is passed uncalled to an optimizer or `torch.save`, or added up."""
+    """Return whether an optimizer, `torch.save` or a sum receives a method without parentheses."""
     up = node.parent
     if node.attr == "item":
         return isinstance(up, ast.AugAssign) and kind(code, node.value) in ("loss", "tensor")

@@ -1,4 +1,4 @@
-"""The last layer of a model and the loss that gets its output."""
+"""The last layer of a model and the loss that receives its output."""
 
 import ast
 import re
@@ -135,7 +135,7 @@ _LIMITED = {("ReLU", "Softmax")} | {(n, "LogSoftmax") for n in ("ReLU", "Sigmoid
 
 
 def _squashed(code, node):
-    """Return `x` of `F.relu(x)` or `x.sigmoid()`, also through a name."""
+    """Return `x` of `F.relu(x)` or `x.sigmoid()`, even through a name."""
     value = code.value(node) if isinstance(node, ast.Name) else node
     if not isinstance(value, ast.Call) or method(value) not in ("relu", "sigmoid", "tanh"):
         return None
@@ -230,7 +230,7 @@ def _focused_mean(code):
 
 
 def _whole_sum(code, node, value):
-    """Return True for `torch.sum(1 + log_var - …)` without `dim`, also times a factor."""
+    """Return True for `torch.sum(1 + log_var - …)` without `dim`, even times a factor."""
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         node = node.right
     value = node if isinstance(node, ast.Call) else value

@@ -220,7 +220,7 @@ _KEPT = ("log", "neg", "exp", "clamp", "float", "detach", "to", "sigmoid")
 
 
 def _gathered(code, node):
-    """Return the index of `x.gather(1, y.unsqueeze(1))`, which is (n, 1), also of its log."""
+    """Return the index of `x.gather(1, y.unsqueeze(1))`, which is (n, 1), or of its log."""
     for _ in range(6):
         if isinstance(node, ast.Name):
             node = code.value(node)

@@ -35,7 +35,7 @@ def wrapper_bypassed(code):
 
 
 def _wrapper_around(code, func):
-    """Return `model` of `model.module(x)` and `model.module.loss(x)`, also through a name."""
+    """Return `model` of `model.module(x)` and `model.module.loss(x)`, even through a name."""
     node = func.value if isinstance(func, ast.Attribute) and func.attr != "module" else func
     value = code.resolved(node) if isinstance(node, ast.Name) else node
     if isinstance(value, ast.Call) and not value.args:  # a method that unwraps the model
@@ -57,7 +57,7 @@ def _is_module_of(node):
 
 
 def trained_with(code, node):
-    """Return whether a value is differentiated later in its function, also through names."""
+    """Return whether a value is differentiated later in its function, even through names."""
     around, seen = code.function(node), set()
     waiting = [node]
     while waiting:

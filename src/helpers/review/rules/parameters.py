@@ -293,7 +293,7 @@ def _other_model(code):
 
 
 def _related(code, model, other, loop):
-    """Return whether one model is made of the other, or the loop uses that of the optimizer."""
+    """Return whether one model contains the other, or the loop uses the model of the optimizer."""
     values = [one.value for name in (model, other) for one in loop.scope.assigned.get(name, ())]
     if model == other or any(isinstance(one, Part) for one in values):
         return True
@@ -441,7 +441,7 @@ def rebuilt_model(code):
 
 
 def _constructed_class(code, value):
-    """Return the class of this file that a call makes, also moved to a device."""
+    """Return the class of this file that a call makes, even moved to a device."""
     while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
         value = receiver(value)
     name = text(value.func) if isinstance(value, ast.Call) else None

@@ -111,7 +111,7 @@ def no_update(code):
 
 
 def _is_scaled(code, call):
-    """Return True for `scaler.scale(loss).backward()`, also with a name for the scaled loss."""
+    """Return True for `scaler.scale(loss).backward()`, even with a name for the scaled loss."""
     value = code.resolved(receiver(call)) if receiver(call) is not None else None
     return "scale(" in ast.unparse(call) or method(value) == "scale"
 

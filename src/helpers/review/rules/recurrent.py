@@ -122,7 +122,7 @@ def from_one(index):
 
 
 def _grows(code, size):
-    """Return whether the dictionary gets further entries, as `index["<pad>"] = 0`."""
+    """Return whether the file adds entries to the dictionary, as `index["<pad>"] = 0`."""
     name = re.escape(text(size.args[0]) or "")
     return re.search(rf"\b{name}\[[^\]]*\] *=|{name}\.(update|setdefault)\(", code.source)
 

@@ -153,7 +153,7 @@ def _is_weight(code, node):
 
 
 def _is_entropy(code, node):
-    """Return whether a node is `dist.entropy()`, also through `mean`, `sum` and a name."""
+    """Return whether a node is `dist.entropy()`, even through `mean`, `sum` and a name."""
     for _ in range(4):
         node = _value(code, node)
         if method(node) in ("mean", "sum") and receiver(node) is not None:
@@ -413,7 +413,7 @@ def _emptied(code, call, name):
 
 
 def _with_graph(code, node):
-    """Return True for `dist.log_prob(action)`, also through a name, with its graph."""
+    """Return True for `dist.log_prob(action)`, even through a name, with its graph."""
     value = code.resolved(node)
     written = ast.unparse(value) if isinstance(value, ast.AST) else ""
     return "log_prob(" in written and not re.search(r"item\(|detach|numpy|\.data\b", written)

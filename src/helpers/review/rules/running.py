@@ -170,7 +170,7 @@ def one_norm_for_layers(code):
 
 
 def _layer_of(code, node, depth=0):
-    """Return the attribute of the parametric layer whose output an expression is."""
+    """Return the attribute of the layer with parameters that computes an expression."""
     if depth > 5:
         return None
     if isinstance(node, ast.Name):

@@ -283,7 +283,7 @@ def epoch_not_used(code):
 
 
 def _from_zero(node):
-    """Return True for `range(epochs)`, `range(0, epochs)` and `range(1, n)`, also in `tqdm`."""
+    """Return True for `range(epochs)`, `range(0, epochs)` and `range(1, n)`, even in `tqdm`."""
     over = iterated(node)
     if method(over) not in ("range", "trange") or not over.args:
         return False

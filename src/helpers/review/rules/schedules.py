@@ -41,7 +41,7 @@ def warmup_from_zero(code):
 
 
 def _zero_at_first(function, name):
-    """Return whether a function returns `epoch / n` at 0, also in `min` and under `epoch < n`."""
+    """Return whether a function returns `epoch / n` at 0, even in `min` and under `epoch < n`."""
     value = function.body
     if isinstance(value, list):
         first = [one for one in value if isinstance(one, ast.If | ast.Return | ast.Assign)]
@@ -345,7 +345,7 @@ def _of_lightning(code):
 
 
 def _parts(code, node, depth):
-    """Yield the names and calls in lists, tuples and dictionaries, also through names."""
+    """Yield the names and calls in lists, tuples and dictionaries, even through names."""
     value = code.resolved(node) if isinstance(node, ast.Name) else node
     if isinstance(value, ast.List | ast.Tuple | ast.Dict) and depth < 3:
         for one in value.values if isinstance(value, ast.Dict) else value.elts:
@@ -435,7 +435,7 @@ def _counts_epochs(code, constructor, outer):
     if count is None:
         return False
     one, other = code.resolved(length), code.resolved(count)
-    option = one is other and isinstance(one, ast.Constant)  # of `args.epochs`, also under `self`
+    option = one is other and isinstance(one, ast.Constant)  # of `args.epochs`, even under `self`
     return option or ast.dump(length) == ast.dump(count)
 
 
@@ -474,7 +474,7 @@ def _directly_in(call, loop):
 
 @rule("rate-resume-jump", "wrong")
 def scheduler_not_saved(code):
-    """A checkpoint with the state of the optimizer and without that of the scheduler."""
+    """A checkpoint with the state of the optimizer, but without the state of the scheduler."""
     if not any(code.called(c).startswith("sched.") for c in code.calls):
         return
     source = code.source

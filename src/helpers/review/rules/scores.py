@@ -11,7 +11,7 @@ from helpers.review.tracing import construction
 
 
 def _products(code, node):
-    """Return whether an expression is a product of queries and keys, also scaled and named."""
+    """Return whether an expression is a product of queries and keys, even scaled and named."""
     for _ in range(6):
         if isinstance(node, ast.Name):
             node = code.value(node)
@@ -79,7 +79,7 @@ def mask_reversed_by_sum(code):
 
 
 def _keeps(code, node):
-    """Return whether 1 in a mask means visible, also of `1 - mask`."""
+    """Return whether 1 in a mask means visible, including `1 - mask`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and const(node.left) == 1:
         inner = _keeps(code, node.right)
         return None if inner is None else not inner

@@ -48,7 +48,7 @@ def batch_first(code):
 
 
 def _attribute(code, call):
-    """Return the attribute that gets the layer, also through `nn.TransformerEncoder(layer, n)`."""
+    """Return the attribute that stores the layer, or `nn.TransformerEncoder(layer, n)` of it."""
     up = call.parent
     while isinstance(up, ast.Call):
         up = up.parent
@@ -222,7 +222,7 @@ def _several(code, owner):
 
 
 def _is_state(code, call, layer):
-    """Return whether `hidden` of `hidden.view(…)` is that of `_, hidden = self.rnn(x)`."""
+    """Return whether `hidden` of `hidden.view(…)` comes from `_, hidden = self.rnn(x)`."""
     given = receiver(call)
     state = code.value(given) if isinstance(given, ast.Name) else None
     return (
@@ -466,7 +466,7 @@ def _moved_axis(what, axis, numbers):
 
 
 def _is_convolution(code, layer):
-    """Return True for a layer for images or signals, also last in `nn.Sequential`."""
+    """Return True for a layer for images or signals, even last in `nn.Sequential`."""
     constructor = construction(code, layer)
     name = code.called(constructor)
     if name == "nn.Sequential":

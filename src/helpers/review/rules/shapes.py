@@ -378,7 +378,7 @@ def norm_of_other_dims(code):
 
 
 def _unfit(before, after):
-    """Return whether BatchNorm requires other dimensions than the layer before it returns."""
+    """Return whether BatchNorm does not accept the dimensions that the layer before it returns."""
     norm = re.fullmatch(r"(?:Batch|Instance)Norm([123])d", after)
     if norm and before == "Linear":
         return norm[1] != "1"

@@ -218,7 +218,7 @@ def _filled(code, node):
 
 
 def _has_graph(node):
-    """Return True for `dist.log_prob(action)` with its graph, also with a sign or a weight."""
+    """Return True for `dist.log_prob(action)` with its graph, even with a sign or a weight."""
     written = ast.unparse(node)
     return "log_prob(" in written and not re.search(r"item\(|detach|numpy|\.data\b", written)
 
@@ -294,7 +294,7 @@ def _left_on_cpu(code, owner, name, given):
 
 
 def _is_no_leaf(code, value, name):
-    """Return whether no gradient is required, or no optimizer of the file gets the tensor."""
+    """Return whether no gradient is required, or no optimizer of the file contains the tensor."""
     if code.const(argument(value, "requires_grad")) is None:
         return True
     given = re.findall(rf"(?<!self)\.{name[5:]}\b|\[{re.escape(name)}\b", code.source)

@@ -110,7 +110,7 @@ def _block(node):
 
 
 def _store(statement, name):
-    """Return `name = value`, also as the only assignment to the name in an `if`."""
+    """Return `name = value`, even as the only assignment to the name in an `if`."""
     if isinstance(statement, ast.If) and not names_in(statement.test) & {name}:
         stores = [one for one in statement.body if _store(one, name) is not None]
         read = [one for one in statement.body if name in names_in(one) and one not in stores]
@@ -216,7 +216,7 @@ def target_unused(code):
 
 
 def _moved_targets(loop):
-    """Return the targets of a batch that `y = y.to(device)` renews: the loop should read them."""
+    """Return a batch's targets that `y = y.to(device)` reassigns: the loop should read them."""
     batch = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
     renewed = {
         text(one.targets[0])

@@ -40,7 +40,7 @@ def _gives_pair(code, call):
 
 
 def _is_tensor(code, node):
-    """Return True for a tensor, and for the output of a model, also by its name."""
+    """Return True for a tensor, and for the output of a model, even by its name."""
     if kind(code, node) in ("tensor", "loss"):
         return True
     named = r"(?i)(^|[._])(net|model|policy|target|q_?\w*|critic|actor)(_net(work)?)?\d?$"
