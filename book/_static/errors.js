@@ -386,7 +386,7 @@ class Messages {
   advised(error, lang) {
     const texts = this.rules.unknown;
     const foreign = error.library && error.library !== "torch";
-    const place = texts[foreign ? "library" : error.file ? "own" : error.type ? "plain" : "log"];
+    const place = texts[!error.type ? "log" : foreign ? "library" : error.file ? "own" : "plain"];
     const kind = texts.kinds.find(({ name, types }) =>
       error.kind ? name === error.kind : types !== undefined && new RegExp(types).test(error.type),
     );

@@ -516,13 +516,13 @@ def _advised(error: dict[str, str], lang: str) -> str:
     """Return where an error without an entry was raised, and what its type generally means."""
     texts = _DATA["matcher"]["unknown"]
     place = (
-        "library"
+        "log"
+        if not error["type"]
+        else "library"
         if error.get("library", "torch") != "torch"
         else "own"
         if "file" in error
         else "plain"
-        if error["type"]
-        else "log"
     )
     kind = next(
         one

@@ -497,6 +497,11 @@ def test_unknown_text_offers_a_report_without_folders(monkeypatch):
             {"type": "", "kind": "process", "words": "worker exited"},
             "No message of the book matches this line. `worker exited`: a process ended",
         ),
+        (
+            'File "/opt/site-packages/zymurgy/core.py", line 3, in f\nbrewd: yeast was killed by SIGKILL',
+            {"type": "", "library": "zymurgy", "kind": "process", "words": "SIGKILL"},
+            "No message of the book matches this line. `SIGKILL`: a process ended",
+        ),
         ("yeast worker exited early", None, ""),
         ("freeze layers", None, ""),
         ("ValueError: 酵母", None, ""),
