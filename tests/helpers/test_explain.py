@@ -498,7 +498,7 @@ def test_unknown_text_offers_a_report_without_folders(monkeypatch):
             "No message of the book matches this line. `worker exited`: a process ended",
         ),
         (
-            'File "/opt/site-packages/zymurgy/core.py", line 3, in f\nbrewd: yeast was killed by SIGKILL',
+            'File "/opt/site-packages/zymurgy/core.py", line 3, in f\nbrewd: ended by SIGKILL',
             {"type": "", "library": "zymurgy", "kind": "process", "words": "SIGKILL"},
             "No message of the book matches this line. `SIGKILL`: a process ended",
         ),
