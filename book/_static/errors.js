@@ -362,8 +362,18 @@ class Messages {
     const { rules } = this;
     const text = rules.plain(pasted);
     const head = rules.heads(text).at(-1);
-    if (!head || /[\u3400-\u9fff]/.test(text.slice(head.index + head[0].length))) return null;
-    const found = { type: head[0].split(".").pop() };
+    if (head && /[\u3400-\u9fff]/.test(text.slice(head.index + head[0].length))) return null;
+    const found = { type: head ? head[0].split(".").pop() : "" };
+    const { told } = rules.limits;
+    const line = head ? text.slice(head.index, head.index + told) : text.slice(-told);
+    if (head || rules.get("logged").test(text)) {
+      const words = (one) => new RegExp(one.words, "i").exec(line);
+      const kind = this.rules.unknown.kinds.find((one) =>
+        one.name ? words(one) : new RegExp(one.types).test(found.type),
+      );
+      if (kind.name) [found.kind, found.words] = [kind.name, words(kind)[0].replaceAll("`", "")];
+    }
+    if (!head && !found.kind) return null;
     const frames = this.frames(pasted);
     if (!frames.length) return found;
     const library = rules.get("library").exec(frames.at(-1)[1] || "");
@@ -376,9 +386,11 @@ class Messages {
   advised(error, lang) {
     const texts = this.rules.unknown;
     const foreign = error.library && error.library !== "torch";
-    const place = texts[foreign ? "library" : error.file ? "own" : "plain"];
-    const kind = texts.kinds.find(({ types }) => new RegExp(types).test(error.type));
-    return [place[lang].replace(/\{(\w+)\}/g, (_, name) => error[name]), kind[lang]];
+    const place = texts[!error.type ? "log" : foreign ? "library" : error.file ? "own" : "plain"];
+    const kind = texts.kinds.find(({ name, types }) =>
+      error.kind ? name === error.kind : types !== undefined && new RegExp(types).test(error.type),
+    );
+    return [place, kind].map((one) => one[lang].replace(/\{(\w+)\}/g, (_, name) => error[name]));
   }
 }
 const RELATIONS = {

@@ -468,15 +468,26 @@ def unknown(pasted: str) -> dict[str, str] | None:
 
     `library` is the package of the last frame, if that is not the reader's own code; `file` and
     `line` are those of the reader's code otherwise. Both are missing without a traceback.
+    `kind` and `words` are missing if only the type of the error decides what it generally means;
+    `type` is empty for a line of a log.
 
     Returns:
         None if the text names no type of error, or if its message is Chinese: then it is a
-        question.
+        question. Lines of a log whose words decide are errors, too.
     """
-    heads = [*_HEAD.finditer(plain(pasted))]
-    if not heads or re.search("[\u3400-\u9fff]", heads[-1].string[heads[-1].end() :]):
+    text = plain(pasted)
+    heads = [*_HEAD.finditer(text)]
+    if heads and re.search("[\u3400-\u9fff]", text[heads[-1].end() :]):
         return None
-    found = {"type": _kind(heads[-1][0])}
+    found = {"type": _kind(heads[-1][0]) if heads else ""}
+    line = text[heads[-1].start() :][: _LIMITS.told] if heads else text[-_LIMITS.told :]
+    if heads or _PATTERNS["logged"].search(text):
+        kind = _general(found["type"], line)
+        if "name" in kind:
+            words = re.search(kind["words"], line, re.I | re.A)
+            found |= {"kind": kind["name"], "words": words[0].replace("`", "")}
+    if not heads and "kind" not in found:
+        return None
     frames = _frames(pasted)
     if frames:
         library = _PATTERNS["library"].search(frames[-1][1] or "")
@@ -488,18 +499,41 @@ def unknown(pasted: str) -> dict[str, str] | None:
     return found
 
 
+def _general(kind: str, line: str) -> dict[str, str]:
+    """Return the first of the general kinds of errors whose words or types occur."""
+    return next(
+        one
+        for one in _DATA["matcher"]["unknown"]["kinds"]
+        if (
+            re.search(one["words"], line, re.I | re.A)
+            if "name" in one
+            else re.search(one["types"], kind)
+        )
+    )
+
+
 def _advised(error: dict[str, str], lang: str) -> str:
     """Return where an error without an entry was raised, and what its type generally means."""
     texts = _DATA["matcher"]["unknown"]
     place = (
-        "library"
+        "log"
+        if not error["type"]
+        else "library"
         if error.get("library", "torch") != "torch"
         else "own"
         if "file" in error
         else "plain"
     )
-    kind = next(one for one in texts["kinds"] if re.search(one["types"], error["type"]))
-    parts = [_SLOT.sub(lambda m: error[m[1]], texts[place][lang]), kind[lang]]
+    kind = next(
+        one
+        for one in texts["kinds"]
+        if (
+            one.get("name") == error["kind"]
+            if "kind" in error
+            else re.search(one.get("types", "$^"), error["type"])
+        )
+    )
+    parts = [_filled(text, error) for text in (texts[place][lang], kind[lang])]
     return "\n".join(line for part in parts for line in wrapped(part, lang))
 
 

@@ -477,6 +477,32 @@ def test_unknown_text_offers_a_report_without_folders(monkeypatch):
         ),
         ("KeyError: 'yeast of beer'", {"type": "KeyError"}, "Print its keys"),
         ("torch.zymurgy.YeastWarning: warm", {"type": "YeastWarning"}, "python -W error"),
+        (
+            "YeastError: zymurgy needs hops >= 2.0, found 1.5",
+            {"type": "YeastError", "kind": "version", "words": "needs hops >="},
+            "`needs hops >=`: the versions of two installed packages do not fit",
+        ),
+        (
+            "ValueError: hops must be float16 or wort has another shape",
+            {"type": "ValueError", "kind": "dtype", "words": "be float16"},
+            "`be float16`: a tensor or array has another dtype",
+        ),
+        (
+            "ValueError: wort of shape (3,) and dtype=float32 is sour",
+            {"type": "ValueError", "kind": "shape", "words": "shape"},
+            "Print `x.shape` of every argument",
+        ),
+        (
+            "brewd: yeast worker exited with exit code -9",
+            {"type": "", "kind": "process", "words": "worker exited"},
+            "No message of the book matches this line. `worker exited`: a process ended",
+        ),
+        (
+            'File "/opt/site-packages/zymurgy/core.py", line 3, in f\nbrewd: ended by SIGKILL',
+            {"type": "", "library": "zymurgy", "kind": "process", "words": "SIGKILL"},
+            "No message of the book matches this line. `SIGKILL`: a process ended",
+        ),
+        ("yeast worker exited early", None, ""),
         ("freeze layers", None, ""),
         ("ValueError: 酵母", None, ""),
     ],
