@@ -690,7 +690,7 @@ def test_index_record_contains_title_text_and_code():
     assert top.code == ["y = F.relu(x)", "z = nn.Linear(2, 3)"]
     assert {"x.detach()", "torch.nn.functional.relu", "torch.nn.Linear"} <= set(top.names)
     assert (records["one"].title, records["one"].text) == ("First & name", ["cause", "special"])
-    assert records["one"].queries == ["other name", "older name"]
+    assert records["one"].queries == ["other", "older"]  # `name` is in the title
     assert (records["two"].title, records["two"].text) == ("Second", ["more"])
     assert records["term-word"].text == ["its meaning"]
     assert records["helpers.x.f"].title == "helpers.x.f"

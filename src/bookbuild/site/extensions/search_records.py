@@ -100,6 +100,10 @@ def _words(text: str) -> set[str]:
     return {word.lower() for word in WORD.findall(text)}
 
 
+def _pieces(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
+
+
 def sections(document: nodes.document) -> list[Section]:
     """Return the sections and entries of a page in order, without empty ones."""
     records = [Section("", "")]
@@ -271,12 +275,15 @@ class _Entries(HTMLParser):
     def end_line(self) -> None:
         """Add the line to the entry, except a link to a section, which has its own record.
 
+        Of another wording, only the words are added that the title and the wordings before lack.
         Only the first two sentences of a line are added, the first of a special case or if it is
         long: they name the cause; the rest is advice.
         """
         uses = {use for _, use in self.open}
         if "wording" in uses:
-            self.here.queries += [" ".join(self.line.split())] if self.line.strip() else []
+            known = _pieces(" ".join([self.here.title, *self.here.queries]))
+            new = [word for word in self.line.split() if _pieces(word) - known]
+            self.here.queries += [" ".join(new)] if new else []
         elif not self.line.lstrip().startswith("→"):
             sentences = _SENTENCE.findall(self.line)
             long = bool(sentences) and len(sentences[0].encode()) >= _LONG
