@@ -42,14 +42,30 @@ ALL = [(chapter, check) for chapter, checks in NAMES.items() for check in checks
 
 
 def _names(chapter):
-    """Return the imports and constants of the cells before the exercises."""
-    space = {}
+    """Return the imports and constants of the cells before the exercises that the answers use."""
+    nodes, used, space = [], set(), {}
     for cell in texts.load(Book(ROOT), chapter).cells:
-        if cell.type == "code" and not {"solution", "exercise"} & set(_tags(cell)):
-            for node in filter(_is_name, _tree(cell)):
-                with suppress(ImportError):  # a cell that shows an old import
-                    exec(compile(ast.Module([node], []), cell.id, "exec"), space)
+        if cell.type == "code" and {"solution", "exercise"} & set(_tags(cell)):
+            used |= _read(ast.parse(cell.source))
+        elif cell.type == "code":
+            nodes += filter(_is_name, _tree(cell))
+    kept = []
+    for node in reversed(nodes):
+        if isinstance(node, ast.Assign) and node.targets[0].id in used:
+            used |= _read(node)
+            kept.append(node)
+        elif not isinstance(node, ast.Assign) and used & {
+            (alias.asname or alias.name).partition(".")[0] for alias in node.names
+        }:
+            kept.append(node)
+    for node in reversed(kept):
+        with suppress(ImportError):  # a cell that shows an old import
+            exec(compile(ast.Module([node], []), chapter, "exec"), space)
     return space
+
+
+def _read(tree):
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def _is_name(node):

@@ -352,6 +352,12 @@ def constant_when_empty(loss, keep):
         (only_nan_removed, "an inf among the losses"),
         (
             lambda loss, keep: (
+                loss.where(keep, torch.nan).nanmean() if keep.any() else loss[keep].sum()
+            ),
+            "a nan among the losses kept is hidden",
+        ),
+        (
+            lambda loss, keep: (
                 loss[keep].sum() / torch.where(keep, loss, 0).count_nonzero().clamp(min=1)
             ),
             "not the mean of the losses kept",

@@ -85,7 +85,8 @@ def gradients_on():
     [
         (no_graph_of_a, None),
         (frozen_for_a_while, "a gradient still reaches x"),
-        (lambda a, b, x: b(torch.no_grad()(a)(x)).sum() / len(x), None),
+        (lambda a, b, x: b(torch.no_grad()(a)(x)).flatten().mean(), None),
+        (lambda a, b, x: b(torch.no_grad()(a)(x)).sum() / len(x), "not the mean of B(A(x))"),
         (lambda a, b, x: b(a.requires_grad_(False)(x)).mean(), "still reaches x"),
         (zeroed, "0.weight of A was changed"),
         (lambda a, b, x: b(torch.no_grad()(a.eval())(x)).mean(), "not the mean of B(A(x))"),

@@ -86,6 +86,13 @@ def by_zero(table, ids):
     return (table(ids) * real).sum(1) / real.sum(1).clamp(min=1)
 
 
+def first_words(table, ids):
+    """Take as many leading positions as there are words."""
+    count = (ids != table.padding_idx).sum(1)
+    real = (torch.arange(ids.shape[1]) < count[:, None])[..., None]
+    return (table(ids) * real).sum(1) / count.clamp(min=1)[:, None]
+
+
 def without_a_limit(table, ids):
     real = (ids != table.padding_idx)[..., None]
     return (table(ids) * real).sum(1) / real.sum(1)
@@ -109,6 +116,7 @@ def without_padding_idx(table, ids):
         (lambda table, ids: table(ids).mean(1), "the mean includes the padding"),
         (without_padding_idx, "the mean includes the padding"),
         (by_zero, "another ID than 0"),
+        (first_words, "the padding is not at the end"),
         (without_a_limit, "expected zeros for a row"),
         (clearing, "was changed"),
         (lambda table, ids: by_mask(table, ids.clamp_(min=1)), "was changed"),

@@ -274,6 +274,13 @@ def documents_by_table(doc):
     return lambda b, h, i, j: table[b, i, j]
 
 
+def documents_by_start(doc):
+    new = torch.ones_like(doc).bool()
+    new[:, 1:] = doc[:, 1:] != doc[:, :-1]
+    start = torch.where(new, torch.arange(doc.shape[1]), 0).cummax(1).values
+    return lambda b, h, i, j: (j >= start[b, i]) & (i > j) & (doc[b, i] >= 0) | (i == j)
+
+
 def documents_in_place(doc):
     rule = flex.document_rule(doc.clone())
     doc[doc < 0] = 99
@@ -320,6 +327,7 @@ def documents_in_place(doc):
         (lambda doc: documents_by_table(doc)(0, 0, 0, 0), "expected a mask_mod, a function"),
         (lambda doc: lambda b, h, i, j: doc[b, i] == doc[b, j] and i >= j, "your code raised"),
         (documents_in_place, "doc was changed"),
+        (documents_by_start, "does not attend to all earlier tokens"),
         (
             rule_of(lambda a, b, i, j: torch.where(a < 0, i == j, (a <= b) & (b >= 0) & (i >= j))),
             "attends to another document",

@@ -416,6 +416,19 @@ def fresh_scheduler(checkpoint, build, schedule):
     return model, optimizer, scheduler
 
 
+def last_epoch_only(checkpoint, build, schedule):
+    parts = fresh_scheduler(copy.deepcopy(checkpoint), build, schedule)
+    parts[2].last_epoch = checkpoint["scheduler"]["last_epoch"]
+    return parts
+
+
+def through_a_file(checkpoint, build, schedule):
+    file = io.BytesIO()
+    torch.save(checkpoint, file)
+    file.seek(0)
+    return loaded_twice(torch.load(file), build, schedule)
+
+
 def built_too_late(checkpoint, build, schedule):
     model, optimizer, scheduler = without_scheduler(checkpoint, build, schedule)
     scheduler.load_state_dict(checkpoint["scheduler"])
@@ -460,6 +473,8 @@ def two_optimizers(checkpoint, build, schedule):
         (aliased, "training changed the checkpoint"),
         (loaded_twice, None),
         (without_scheduler, "epoch 0 after resuming has a learning rate of"),
+        (last_epoch_only, "after resuming has a learning rate of"),
+        (through_a_file, None),
         (fresh_scheduler, "epoch 1 after resuming has a learning rate of"),
         (built_too_late, "epoch 0 after resuming has a learning rate of"),
         (without_momentum, "the momentum is lost"),

@@ -18,14 +18,14 @@ from helpers.exercises.tools import a_tensor, close, in_dtypes, in_two_modes, in
 def check_train_only_b(answer: Callable[[nn.Module, nn.Module, Tensor], Tensor]) -> Verdict:
     """Check `answer(A, B, x)`: the mean of `B(A(x))` with a graph that begins after A.
 
-    `x` is float32 or float64 of shape (n, 3); A maps 3 to 4 features, B maps 4 to 1. Both must
+    `x` is float32 or float64 of shape (n, 3); A maps 3 to 4 features, B maps 4 to 2. Both must
     be left as they were, and gradients on.
     """
 
     def models(dtype=torch.float32):
         a = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Dropout(), nn.Linear(16, 4))
         x = torch.randn(3, int(torch.randint(5, 9, ()))).T
-        return a.to(dtype), nn.Linear(4, 1).to(dtype), x.to(dtype) / 3
+        return a.to(dtype), nn.Linear(4, 2).to(dtype), x.to(dtype) / 3
 
     def value(f):
         for dtype in (torch.float32, torch.float64):

@@ -75,13 +75,15 @@ def _documents_one(f: Callable) -> None:
     _documents_compare(f, torch.full((2, 3), -1))
     _documents_compare(f, torch.zeros(1, 40, dtype=torch.int64))  # far apart
     _documents_compare(f, torch.tensor([[0, 0, 8, 256, -1, 1, 1], [1, 1, 2, 2, 3, 3, -1]]))
+    _documents_compare(f, torch.tensor([[0, 1, 0, 1, -1, 0]]))  # a document goes on later
 
 
 def check_document_rule(answer: Callable[[Tensor], Callable]) -> Verdict:
     """Check `answer(doc)`: a causal `mask_mod` for packed documents with padding.
 
-    `doc` is int64 of shape (N, L), the document index of each token, -1 for padding. A token must
-    attend to itself and to the earlier tokens of its document, a padding token only to itself.
+    `doc` is int64 of shape (N, L), the document index of each token, in any order, -1 for padding.
+    A token must attend to itself and to the earlier tokens of its document, a padding token only to
+    itself.
     """
     return verdict(
         answer, [_documents_full, _documents_padded, _documents_anywhere, _documents_one]

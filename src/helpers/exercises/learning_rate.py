@@ -165,6 +165,11 @@ def _resume_schedule(optimizer):
     return lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=10)
 
 
+def _resume_nested(optimizer):
+    parts = [lr_scheduler.StepLR(optimizer, 2), lr_scheduler.LinearLR(optimizer, 0.1)]
+    return lr_scheduler.SequentialLR(optimizer, parts, milestones=[2])
+
+
 def _resume_train(parts: Parts, x: Tensor) -> list[float]:
     model, optimizer, scheduler = parts
     used = []
@@ -177,17 +182,17 @@ def _resume_train(parts: Parts, x: Tensor) -> list[float]:
     return used
 
 
-def _resume_interrupted(f):
+def _resume_interrupted(f, schedule=_resume_schedule):
     epochs, x = _ints(3, 7, 1)[0], torch.randn(12, 4, 3, dtype=torch.float64)
     model, optimizer = _resume_build()
-    straight = model, optimizer, _resume_schedule(optimizer)
+    straight = model, optimizer, schedule(optimizer)
     _resume_train(straight, x[:epochs])
     names = ("model", "optimizer", "scheduler")
     checkpoint = {
         name: copy.deepcopy(part.state_dict()) for name, part in zip(names, straight, strict=True)
     }
     kept = copy.deepcopy(checkpoint)
-    parts = leaves(f, "checkpoint")(checkpoint, _resume_build, _resume_schedule)
+    parts = leaves(f, "checkpoint")(checkpoint, _resume_build, schedule)
     kinds = (nn.Module, Optimizer, LRScheduler)
     assert isinstance(parts, tuple | list) and list(map(isinstance, parts, kinds)) == [True] * 3, (
         "expected the model, the optimizer and the scheduler, in this order"
@@ -219,8 +224,8 @@ def _resume_weights(f):
     )
 
 
-def _resume_goes_on(f):
-    straight, parts, x, untouched = _resume_interrupted(f)
+def _resume_goes_on(f, schedule=_resume_schedule):
+    straight, parts, x, untouched = _resume_interrupted(f, schedule)
     want, got = _resume_train(straight, x), _resume_train(parts, x)
     for number, (a, b) in enumerate(zip(want, got, strict=True)):
         assert math.isclose(a, b, rel_tol=1e-9), (
@@ -234,6 +239,10 @@ def _resume_goes_on(f):
     assert untouched(), "training changed the checkpoint: copy it before you load it"
 
 
+def _resume_sequence(f):
+    _resume_goes_on(f, _resume_nested)  # a scheduler whose state contains other schedulers
+
+
 def check_resume(answer: Callable[[dict[str, Any], Build, Make], Parts]) -> Verdict:
     """Check `answer(checkpoint, build, schedule)`: a run that continues as if never interrupted.
 
@@ -241,4 +250,4 @@ def check_resume(answer: Callable[[dict[str, Any], Build, Make], Parts]) -> Verd
     returns a new model and its optimizer, `schedule(optimizer)` a new scheduler. The checkpoint
     must not change, also not by the training that follows.
     """
-    return verdict(answer, [_resume_weights, _resume_goes_on], draws=True)
+    return verdict(answer, [_resume_weights, _resume_goes_on, _resume_sequence], draws=True)
