@@ -279,31 +279,53 @@ def test_site_without_a_repository_has_no_outside_links(toy_site):
     assert (toy_site / "zh/_sources/detach.ipynb").is_file()
 
 
-def test_repository_and_base_url_add_links_in_each_language(book, monkeypatch):
-    monkeypatch.setenv("BOOK_REPOSITORY_URL", "https://github.com/someone/notes/")
-    monkeypatch.setenv("BOOK_BASE_URL", "https://someone.example/notes/")
-    monkeypatch.setenv("GITHUB_SHA", sha := "0123456789abcdef" * 2 + "01234567")
+REPOSITORY = "https://github.com/someone/notes"
+SHA = "0123456789abcdef" * 2 + "01234567"
+
+
+@pytest.fixture(scope="module")
+def published(toy, tmp_path_factory):
+    """Return a toy book with the site for a repository; two headings are error messages."""
+    book = toy.write(tmp_path_factory.mktemp("published"))
     edit(
         book / "book/en/index.md",
         "```{chapters}",
         "```{only} repository\nFROM COLAB\n```\n```{chapters}",
     )
-    site = build(book, quiet=True)
+    for lang, title, section in (
+        ("en", ("# Cut the graph", "# It's the graph"), "## Two ways to cut"),
+        ("zh", ("# 用 detach", "# 就用 detach"), "## 两种切断方法"),
+    ):
+        page = book / f"book/{lang}/detach.ipynb"
+        edit(page, *title)
+        edit(page, section, "## Can't get attribute 'Net'")
+        edit(page, "#two-ways-to-cut-2", "#can-t-get-attribute-net-2")
+    edit(book / "book/en/detach.ipynb", "shares the storage", "shares 'its' storage")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BOOK_REPOSITORY_URL", f"{REPOSITORY}/")
+        patch.setenv("BOOK_BASE_URL", "https://someone.example/notes/")
+        patch.setenv("GITHUB_SHA", SHA)
+        return book, build(book, quiet=True)
+
+
+def test_repository_and_base_url_add_links_in_each_language(published):
+    book, site = published
     for lang in ("en", "zh"):
         found = hrefs(site / lang / "detach.html")
         path = f"book/{lang}/detach.ipynb"
-        github = "https://github.com/someone/notes"
         colab = "https://colab.research.google.com/github/someone/notes/blob/notebooks"
         assert f"{colab}/{path}" in found
         binder = "https://mybinder.org/v2/gh/someone/notes/notebooks?urlpath=lab/tree"
         assert f"{binder}/{path}" in found
         raw = "https://raw.githubusercontent.com/someone/notes/notebooks"
         assert f"https://kaggle.com/kernels/welcome?src={raw}/{path}" in found
-        assert f"{github}/edit/main/book/text/detach.md" in found
-        assert f"{github}/edit/main/book/{lang}/index.md" in hrefs(site / lang / "index.html")
+        assert f"{REPOSITORY}/edit/main/book/text/detach.md" in found
+        assert f"{REPOSITORY}/edit/main/book/{lang}/index.md" in hrefs(site / lang / "index.html")
         result = hrefs(site / lang / "errors.html")
-        assert github in result and not [h for h in result if "/edit/" in h], "errors: edit link"
-        cell = setup_cell.source(github, sha)
+        assert REPOSITORY in result and not [h for h in result if "/edit/" in h], (
+            "errors: edit link"
+        )
+        cell = setup_cell.source(REPOSITORY, SHA)
         for notebook in (site / lang / "_sources", book / "_build/notebooks" / lang):
             cells = json.loads((notebook / "detach.ipynb").read_text("utf8"))["cells"]
             assert cell in [c["source"] for c in cells]
@@ -419,18 +441,9 @@ def test_both_languages_have_the_same_anchors(toy_site):
     assert ids[0] == ids[1] and len(ids[0]) == 3
 
 
-def test_error_message_in_a_heading_keeps_straight_quotes(book):
+def test_error_message_in_a_heading_keeps_straight_quotes(published):
     """Keep curly quotes in English prose and in headings that are not error messages."""
-    for lang, title, section in (
-        ("en", ("# Cut the graph", "# It's the graph"), "## Two ways to cut"),
-        ("zh", ("# 用 detach", "# 就用 detach"), "## 两种切断方法"),
-    ):
-        page = book / f"book/{lang}/detach.ipynb"
-        edit(page, *title)
-        edit(page, section, "## Can't get attribute 'Net'")
-        edit(page, "#two-ways-to-cut-2", "#can-t-get-attribute-net-2")
-    edit(book / "book/en/detach.ipynb", "shares the storage", "shares 'its' storage")
-    site = build(book, quiet=True)
+    _, site = published
     for lang in ("en", "zh"):
         page = unescape((site / lang / "detach.html").read_text("utf8"))
         assert "<h2>Can't get attribute 'Net'<" in page and "Can’t" not in page

@@ -64,6 +64,11 @@ THIN = """(before) => {
     if (/-explorer$/.test(e.localName)) e.remove();
   const lines = "svg :is(path, use, defs, line, rect, circle, image)";
   for (const e of document.querySelectorAll(`article :is(.katex, ${lines})`)) e.remove();
+  // axe measures no contrast of code that is off screen or above a gradient
+  for (const code of document.querySelectorAll(".highlight")) code.removeAttribute("style");
+  const plain = document.head.appendChild(document.createElement("style"));
+  plain.textContent = ".highlight { content-visibility: visible !important }" +
+    ".highlight, .highlight pre { background-image: none !important }";
   for (const token of document.querySelectorAll("article :is(.highlight, .sig) span")) {
     const block = token.closest("[class*=cell_], .sig, .highlight").className;
     if (!first([token.className, !!token.closest(".hll"), block].join()))
@@ -270,7 +275,7 @@ def widths(opened, others: list[str]) -> tuple[dict[str, object], list[str]]:
     style = opened.evaluate_handle("document.head.appendChild(document.createElement('style'))")
     for letters, css in LETTERS.items():
         style.evaluate("(style, css) => { style.textContent = css }", css)
-        for phone in (320, 414, 375) if not css else (320,):  # no breakpoint lies between
+        for phone in (320, 375) if not css else (320,):  # no breakpoint lies between
             opened.set_viewport_size({"width": phone, "height": 720})
             width = opened.evaluate("document.documentElement.scrollWidth")
             if width > phone:
