@@ -334,7 +334,7 @@ def test_unproved_wordings_are_reported(book, monkeypatch):
 
 
 # Split the proofs into four tests: the family `compile`, and the other families in three parts.
-FAMILIES = sorted({Path(e.file).stem for e in messages.load(Book(ROOT))} - {"compile"})
+FAMILIES = sorted({p.stem for p in (ROOT / "book/messages").glob("*.yml")} - {"compile"})
 QUARTERS = [["compile"], *(FAMILIES[n::3] for n in range(3))]
 
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 from base64 import b64decode
+from functools import cache
 
 import numpy as np
 import PIL.Image
@@ -25,7 +26,12 @@ from helpers.explorers.pixels import (
     trained,
 )
 
-DATA = json.loads(pixels_explorer().data)
+
+@cache
+def data():
+    return json.loads(pixels_explorer().data)
+
+
 GRID = list(itertools.product((False, True), LAYOUTS, SCALES, NORMALIZED))
 RIGHT = (True, "permute", "divided", "own")
 NAMES = {"en": ["petals", "leaves", "sky", "trees"], "zh": ["花瓣", "叶子", "天空", "树木"]}
@@ -52,7 +58,7 @@ def by_hand(setting) -> np.ndarray:
 def test_model_classifies_all_images_by_mean_colour():
     """The model's weights, applied to mean colours in float64, give the same predictions."""
     model, mean, std, pictures, label, names = trained()
-    assert len(label) == DATA["all"] == 189 and names == tuple(NAMES["en"])
+    assert len(label) == data()["all"] == 189 and names == tuple(NAMES["en"])
     text = answered(prepared(*RIGHT)).argmax(1)
     assert torch.equal(text, label)
     x = (pictures.double() / 255 - torch.tensor(mean)) / torch.tensor(std)
@@ -65,12 +71,12 @@ def test_model_classifies_all_images_by_mean_colour():
 
 @pytest.mark.parametrize("setting", GRID)
 def test_each_row_matches_torch(setting):
-    row = DATA["rows"][GRID.index(setting)]
+    row = data()["rows"][GRID.index(setting)]
     if fails(setting):
         with pytest.raises((RuntimeError, TypeError)) as caught:
             answered(prepared(*setting)[shown()])
         text = f"{caught.type.__name__}: {caught.value}"
-        assert DATA["errors"][row] == text.replace("input[189, ", "input[4, ")
+        assert data()["errors"][row] == text.replace("input[189, ", "input[4, ")
         return
     low, high, right, output, percents = row
     x = prepared(*setting)
@@ -89,7 +95,7 @@ def test_each_row_matches_torch(setting):
 
 
 def test_claims_of_chapter_and_fallback_hold():
-    rows = {s: r for s, r in zip(GRID, DATA["rows"], strict=True) if isinstance(r, list)}
+    rows = {s: r for s, r in zip(GRID, data()["rows"], strict=True) if isinstance(r, list)}
     assert [s for s, row in rows.items() if row[2] == 189] == [RIGHT]
     assert [s for s, row in rows.items() if row[3] == [0, 1, 2, 3]] == [RIGHT]
     start = rows[False, "permute", "divided", "ImageNet"]
@@ -126,7 +132,7 @@ def test_page_shows_input_and_output_of_each_setting(show, cover, lang):
     for setting in cover(GRID, lang):
         element.get_by_role("button", name="Reset" if lang == "en" else "重置").click()
         set_all(element, setting)
-        now, row = element.evaluate(STATE), DATA["rows"][GRID.index(setting)]
+        now, row = element.evaluate(STATE), data()["rows"][GRID.index(setting)]
         shape = "(16, 16, 3)" if setting[1] == "as read" else "(3, 16, 16)"
         assert now["facts"].startswith(shape)
         assert ("uint8" in now["facts"]) == (setting[2] == "uint8")
@@ -136,7 +142,7 @@ def test_page_shows_input_and_output_of_each_setting(show, cover, lang):
         ]
         assert now["done"] == (setting == RIGHT)
         if fails(setting):
-            assert now["said"].startswith(DATA["errors"][row]) and set(now["looks"]) == {"bad"}
+            assert now["said"].startswith(data()["errors"][row]) and set(now["looks"]) == {"bad"}
             continue
         given = by_hand(setting) * std + mean
         want = np.clip(255 * given, 0, 255).transpose(0, 2, 3, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from functools import cache
 
 import pytest
 import torch
@@ -14,7 +15,12 @@ from torch import nn
 from helpers import sequences
 from helpers.explorers import reads
 
-DATA = json.loads(reads.reads_explorer().data)
+
+@cache
+def data():
+    return json.loads(reads.reads_explorer().data)
+
+
 CHOICES = list(itertools.product((False, True), repeat=2))  # both, packed
 SIZE = max(reads.LENGTHS)
 
@@ -35,7 +41,7 @@ def test_changed_step_changes_the_vectors_that_depend_on_it(seed, choice, way):
     torch.manual_seed(seed)
     lstm = nn.LSTM(3, reads.HIDDEN, bidirectional=both, batch_first=True).double()
     x, lengths = torch.randn(3, SIZE, 3).double(), torch.tensor(reads.LENGTHS)
-    table = DATA["read"][CHOICES.index(choice)][list(reads.WAYS).index(way)]
+    table = data()["read"][CHOICES.index(choice)][list(reads.WAYS).index(way)]
 
     def vectors(x):
         out, (h, _) = sequences.run_packed(lstm, x, lengths) if packed else lstm(x)
@@ -60,7 +66,7 @@ def test_changed_step_changes_the_vectors_that_depend_on_it(seed, choice, way):
 
 
 def test_data_is_complete_and_the_random_state_is_kept():
-    assert DATA["ways"] == list(reads.WAYS) and tuple(DATA["lengths"]) == reads.LENGTHS
+    assert data()["ways"] == list(reads.WAYS) and tuple(data()["lengths"]) == reads.LENGTHS
     state = torch.get_rng_state()
     reads.reads_explorer("zh")
     assert torch.equal(state, torch.get_rng_state())
@@ -71,7 +77,7 @@ def test_only_one_choice_solves_the_task():
     solved = [
         (choice, way)
         for i, choice in enumerate(CHOICES)
-        for way, table in zip(DATA["ways"], DATA["read"][i], strict=True)
+        for way, table in zip(data()["ways"], data()["read"][i], strict=True)
         if table and choice[0] and all(halves == [own(n)] * 2 for n, halves in enumerate(table))
     ]
     assert solved == [((True, True), "cat([h[-2], h[-1]], dim=1)")]
@@ -102,9 +108,9 @@ def test_page_shows_the_dependencies_of_each_choice(show, cover, lang):
     page = show(reads.reads_explorer(lang), width=375)
     element = page.locator("reads-explorer")
     own_steps = [own(n) for n in range(3)]
-    grid = itertools.product((False, True), (False, True), range(len(DATA["ways"])))
+    grid = itertools.product((False, True), (False, True), range(len(data()["ways"])))
     for both, packed, w in cover(grid, lang):
-        table, full = DATA["read"][CHOICES.index((both, packed))][w], 1 + both
+        table, full = data()["read"][CHOICES.index((both, packed))][w], 1 + both
         for n in range(3):
             state = {"both": both, "packed": packed, "way": w, "row": n}
             element.evaluate("(element, state) => element.set(state)", state)

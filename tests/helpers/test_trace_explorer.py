@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 import torch
 
 from helpers.explorers import trace
 
-DATA = json.loads(trace.trace_explorer().data)
+
+@cache
+def data():
+    return json.loads(trace.trace_explorer().data)
+
+
 CASES = [(n, s) for n in range(len(trace.LENGTHS)) for s in range(len(trace.SIGNS))]
 
 
 def x_of(n, s):
-    return torch.tensor(DATA["inputs"][n][s])
+    return torch.tensor(data()["inputs"][n][s])
 
 
 def test_recorded_python_and_trace_results_match():
-    for function, rows in zip(trace.FUNCTIONS.values(), DATA["rows"], strict=True):
+    for function, rows in zip(trace.FUNCTIONS.values(), data()["rows"], strict=True):
         traced = trace.traced(function)
         for n, s in CASES:
             python, by_trace = rows[n][s][:2]
@@ -41,14 +47,14 @@ def test_shown_code_matches_the_function():
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_exported_program_matches_python_or_raises(dynamic):
     """Every displayed result equals Python's or is an error."""
-    for rows in DATA["rows"]:
+    for rows in data()["rows"]:
         for n, s in CASES:
             answer = rows[n][s][2 + dynamic]
             assert isinstance(answer, str) or answer == rows[n][s][0]
 
 
 def test_recorded_export_results_match():
-    for function, rows in zip(trace.FUNCTIONS.values(), DATA["rows"], strict=True):
+    for function, rows in zip(trace.FUNCTIONS.values(), data()["rows"], strict=True):
         for column, dynamic in ((2, False), (3, True)):
             shown = {str(rows[n][s][column]) for n, s in CASES}
             if len(shown) == 1 and shown.pop().startswith(("Guard", "User")):
@@ -72,11 +78,11 @@ def silent(rows, n, s):
 
 
 def test_claims_of_chapter_and_task_hold():
-    branch = DATA["rows"][0]
+    branch = data()["rows"][0]
     assert silent(branch, 1, 1) and isinstance(branch[1][1][2], str)  # the initial setting
     reached = {
         f
-        for f, rows in enumerate(DATA["rows"])
+        for f, rows in enumerate(data()["rows"])
         for n, s in CASES
         if silent(rows, n, s) and rows[n][s][0] in rows[n][s][2:]
     }
@@ -100,7 +106,7 @@ def listed(answer):
 def test_page_shows_each_recorded_case(show, lang):
     page = show(trace.trace_explorer(), lang=lang, width=375)
     element = page.locator("trace-explorer")
-    for f, rows in enumerate(DATA["rows"]):
+    for f, rows in enumerate(data()["rows"]):
         element.get_by_role("combobox").select_option(str(f))
         for n, s in ((0, 0), (1, 1), (3, 0)):
             element.get_by_role("slider").fill(str(n + 1))

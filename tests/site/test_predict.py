@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 from book_pages import ROOT
@@ -12,8 +13,14 @@ from bookbuild.source.texts import load
 from bookbuild.source.words import table
 
 BOOK = Book(ROOT)
-ASKED = {name: [cell for cell in load(BOOK, name).cells if cell.predict] for name in BOOK.chapters}
-CHAPTERS = [name for name, cells in ASKED.items() if cells]
+
+
+@cache
+def asked(name):
+    """Return the questions of a chapter."""
+    return [cell for cell in load(BOOK, name).cells if cell.predict]
+
+
 STORED = "name => JSON.parse(localStorage.getItem(`predict:${name}`))"
 # `HIDDEN`: the cells of `ids` with a hidden part; `WHOLLY`: those with all parts hidden.
 PARTS = """const parts = id => {
@@ -67,11 +74,11 @@ def test_every_question_accepts_wrong_and_right_answers(fresh, url):
     """Choose wrong first in every other chapter, and right first in the rest; change the language
     after every two chapters."""
     page = fresh("about:blank", viewport={"width": 375, "height": 667})
-    for number, name in enumerate(CHAPTERS):
+    for number, name in enumerate(filter(asked, BOOK.chapters)):
         lang = ("en", "zh")[number // 2 % 2]
         page.goto(f"{url}/{lang}/{name}.html")
         ids = page.locator(".predict").evaluate_all("all => all.map(card => card.dataset.cell)")
-        assert ids == [cell.id for cell in ASKED[name]]
+        assert ids == [cell.id for cell in asked(name)]
         assert page.evaluate(FLOWING)
         telling = page.evaluate(
             f"ids => {{ {PARTS} return ids.filter(id => parts(id).length) }}", ids
@@ -88,7 +95,7 @@ def test_every_question_accepts_wrong_and_right_answers(fresh, url):
 @pytest.mark.parametrize("touch", [False, True])
 def test_questions_can_be_answered_by_keyboard_and_touch(fresh, url, touch):
     page = fresh(f"{url}/zh/detach.html", has_touch=touch, viewport={"width": 375, "height": 667})
-    cards, ids = page.locator(".predict"), [cell.id for cell in ASKED["detach"]]
+    cards, ids = page.locator(".predict"), [cell.id for cell in asked("detach")]
     page.evaluate(ALONE, ids)
     for card in cards.all():
         for kind in ("no", "yes"):
@@ -122,7 +129,7 @@ def answered(page, name, ids, first):
 
 def test_answers_are_stored_listed_and_reset(fresh, url):
     page = fresh(f"{url}/en/backward.html", viewport={"width": 1280, "height": 800})
-    ids = [cell.id for cell in ASKED["backward"]]
+    ids = [cell.id for cell in asked("backward")]
     first, second = page.locator(".predict").nth(0), page.locator(".predict").nth(1)
     first.locator("details.yes > summary").click()
     second.locator("details.no > summary").first.click()
@@ -149,7 +156,7 @@ def test_answers_are_stored_listed_and_reset(fresh, url):
 
 def test_stored_answers_of_removed_questions_are_deleted(fresh, url):
     page = fresh(f"{url}/en/backward.html")
-    ids = [cell.id for cell in ASKED["backward"]]
+    ids = [cell.id for cell in asked("backward")]
     stored = {
         "picks": {ids[0]: 1, "backward-of-old": 1},
         "chose": {"backward-of-old": 0},
@@ -164,7 +171,7 @@ def test_stored_answers_of_removed_questions_are_deleted(fresh, url):
 
 def test_revealing_code_is_hidden_until_shown(fresh, url):
     page = fresh(f"{url}/en/backward.html")
-    ids = [cell.id for cell in ASKED["backward"]]
+    ids = [cell.id for cell in asked("backward")]
     asserts = page.locator(f"#{ids[0]}.veiled .hll")
     assert asserts.count() and all(t.startswith("assert") for t in asserts.all_text_contents())
     page.locator(f"#{ids[0]} button.veil").focus()
@@ -175,7 +182,7 @@ def test_revealing_code_is_hidden_until_shown(fresh, url):
 
 
 def test_anchor_link_reveals_only_its_target(fresh, url):
-    ids = [cell.id for cell in ASKED["backward"]]
+    ids = [cell.id for cell in asked("backward")]
     telling = fresh(f"{url}/en/backward.html").evaluate(WHOLLY, ids)
     page = fresh(f"{url}/en/backward.html#{ids[1]}")
     assert page.evaluate(HIDDEN, ids) == [id for id in telling if id != ids[1]]
@@ -196,7 +203,7 @@ def test_anchor_link_into_an_explanation_reveals_it(fresh, url):
 
 def test_section_link_from_another_page_reveals_its_answers(fresh, url):
     """Reveal them from another page or the search, not from the contents or the other language."""
-    ids = [cell.id for cell in ASKED["backward"]]
+    ids = [cell.id for cell in asked("backward")]
     page = fresh(f"{url}/en/backward.html")
     telling = page.evaluate(WHOLLY, ids)
     section = page.evaluate("id => document.getElementById(id).closest('section').id", ids[0])
@@ -219,7 +226,7 @@ def test_section_link_from_another_page_reveals_its_answers(fresh, url):
 def test_hidden_text_found_by_the_browser_is_revealed(fresh, url):
     """Dispatch the event of a match in Ctrl+F, which a test cannot press."""
     page = fresh(f"{url}/en/backward.html")
-    ids = [cell.id for cell in ASKED["backward"]]
+    ids = [cell.id for cell in asked("backward")]
     shown = "e => getComputedStyle(e).display !== 'none' && e.hidden === 'until-found'"
     assert page.locator(".why").first.evaluate(shown), "the browser cannot search it"
     page.locator(".why").first.dispatch_event("beforematch")
@@ -229,7 +236,7 @@ def test_hidden_text_found_by_the_browser_is_revealed(fresh, url):
 
 def test_chapter_tally_counts_answers_and_offers_a_retry(fresh, url):
     page = fresh(f"{url}/en/backward.html")
-    cards, ids = page.locator(".predict"), [cell.id for cell in ASKED["backward"]]
+    cards, ids = page.locator(".predict"), [cell.id for cell in asked("backward")]
     message, retry = page.locator(".tally [role=status]"), page.locator(".tally button")
     count = len(ids)
     assert f"at the first attempt: 0 of {count}. Not answered yet: {count}." in message.inner_text()
@@ -257,7 +264,7 @@ def test_reveal_button_sets_aria_expanded(fresh, url):
 
 def test_page_without_scripts_hides_nothing_and_unfolds_choices(fresh, url):
     page = fresh(f"{url}/en/backward.html", java_script_enabled=False)
-    cell = ASKED["backward"][1].id
+    cell = asked("backward")[1].id
     assert page.locator(f"#{cell} .cell_output").is_visible()
     assert page.locator(".why").count() and page.locator(".why").first.is_visible()
     assert page.locator("[hidden=until-found]").count() == 0
@@ -268,7 +275,7 @@ def test_page_without_scripts_hides_nothing_and_unfolds_choices(fresh, url):
 
 def test_print_separates_questions_from_the_answer_key(fresh, url):
     page = fresh(f"{url}/en/backward.html")
-    ids = [cell.id for cell in ASKED["backward"]]
+    ids = [cell.id for cell in asked("backward")]
     before = page.locator("article").inner_html()
     page.locator(".predict details.no > summary").first.click()  # an answer is not printed either
     page.wait_for_function("document.querySelector('.mine')")

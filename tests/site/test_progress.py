@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from functools import cache
 
 import pytest
 from book_pages import LANGUAGES, ROOT
@@ -14,9 +15,16 @@ from bookbuild.source.checkout import Book
 from bookbuild.source.words import words
 
 BOOK = Book(ROOT)
-LESSONS = {lang: course.lessons(BOOK, lang) for lang in LANGUAGES}
-TASKS = {name: lesson.tasks for name, lesson in LESSONS["en"].items()}
 KEPT = "localStorage.getItem('explored:detach')?.includes(':1')"
+
+
+@cache
+def lessons(lang):
+    return course.lessons(BOOK, lang)
+
+
+def tasks():
+    return {name: lesson.tasks for name, lesson in lessons("en").items()}
 
 
 @pytest.fixture
@@ -71,7 +79,7 @@ def learn(page, address: str, lang: str) -> None:
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_progress_counts_answered_and_solved_tasks(fresh, url, lang):
     page = fresh(f"{url}/{lang}/index.html", viewport={"width": 1280, "height": 800})
-    for name, lesson in LESSONS[lang].items():
+    for name, lesson in lessons(lang).items():
         shown = line(page, name)
         assert shown.startswith(words(lang, "course")["minutes"].format(lesson.minutes))
         assert "/" not in shown.replace(f"0/{lesson.tasks.questions}", "").replace(
@@ -81,10 +89,10 @@ def test_progress_counts_answered_and_solved_tasks(fresh, url, lang):
     assert not page.locator(".book-progress").is_visible()
     learn(page, url, lang)
     page.goto(f"{url}/{lang}/index.html")
-    asked, moved, solved = TASKS["detach"].questions, TASKS["detach"].explorers, 3
-    assert TASKS["detach"].exercises == solved
+    asked, moved, solved = tasks()["detach"].questions, tasks()["detach"].explorers, 3
+    assert tasks()["detach"].exercises == solved
     assert counts(lang, f"1/{asked}", f"1/{moved}", str(solved)) in line(page, "detach")
-    every = [sum(getattr(t, kind) for t in TASKS.values()) for kind in vars(TASKS["detach"])]
+    every = [sum(getattr(t, kind) for t in tasks().values()) for kind in vars(tasks()["detach"])]
     total = page.locator("#progress p:last-child")
     shown = total.inner_text().replace("\xa0", " ")
     assert counts(lang, f"1/{every[0]}", f"1/{every[1]}", str(every[2])) in shown
@@ -106,8 +114,8 @@ def test_exercises_are_counted_after_one_is_solved_live(fresh, url):
     page = fresh(f"{url}/en/index.html")
     before = page.locator("ul.chapters li:has(a[href='modules.html'])")
     kept = {
-        "predict:modules": {"picks": {str(i): 0 for i in range(TASKS["modules"].questions + 3)}},
-        "solved:modules": {str(i): True for i in range(TASKS["modules"].exercises)},
+        "predict:modules": {"picks": {str(i): 0 for i in range(tasks()["modules"].questions + 3)}},
+        "solved:modules": {str(i): True for i in range(tasks()["modules"].exercises)},
         "explored:modules": {"gone": 1},  # the chapter has no explorer
         "predict:detach": "{",  # damaged
     }
@@ -116,11 +124,11 @@ def test_exercises_are_counted_after_one_is_solved_live(fresh, url):
         {k: v if isinstance(v, str) else json.dumps(v) for k, v in kept.items()},
     )
     page.reload()
-    asked, solved = TASKS["modules"].questions, TASKS["modules"].exercises
+    asked, solved = tasks()["modules"].questions, tasks()["modules"].exercises
     assert f"questions {asked}/{asked} · exercises {solved}/{solved}" in line(page, "modules")
     assert before.locator(".tasks.whole").count() == 1
-    assert f"exercises 0/{TASKS['detach'].exercises}" in line(page, "detach")
-    every = [sum(getattr(t, kind) for t in TASKS.values()) for kind in vars(TASKS["detach"])]
+    assert f"exercises 0/{tasks()['detach'].exercises}" in line(page, "detach")
+    every = [sum(getattr(t, kind) for t in tasks().values()) for kind in vars(tasks()["detach"])]
     assert f" of {sum(every)}" in page.locator(".book-progress").inner_text()
     assert page.errors == []
 
@@ -143,7 +151,7 @@ def test_reset_button_deletes_only_the_progress(fresh, url, lang):
     assert not [key for key in keys if re.match("predict|explored|solved|stopped", key)]
     assert {"mode", "live:x"} <= set(keys)
     assert page.locator("#progress [hidden]").count() == 2
-    assert f"0/{TASKS['detach'].questions}" in line(page, "detach")
+    assert f"0/{tasks()['detach'].questions}" in line(page, "detach")
     assert page.locator(".score").count() == 0
 
 
@@ -191,7 +199,7 @@ def test_progress_works_from_disk(fresh, site):
     page = fresh(viewport={"width": 1280, "height": 800})
     learn(page, site.as_uri(), "en")
     page.goto(f"{site.as_uri()}/en/index.html")
-    answered = f"questions 1/{TASKS['detach'].questions}"
+    answered = f"questions 1/{tasks()['detach'].questions}"
     deadline = time.monotonic() + 20
     while answered not in line(page, "detach") and time.monotonic() < deadline:
         page.wait_for_timeout(200)  # each file has its own process, so storage is updated late
@@ -227,7 +235,7 @@ def test_only_home_pages_load_the_progress_script(site):
 def test_beginner_path_shows_the_total_time_of_its_chapters(page, url, lang):
     page.goto(f"{url}/{lang}/index.html")
     names = BOOK.toc["meta"]["new_to_pytorch"]
-    time = course.duration(sum(LESSONS[lang][name].minutes for name in names), lang)
+    time = course.duration(sum(lessons(lang)[name].minutes for name in names), lang)
     assert time in page.locator("#progress p:has(+ ol)").inner_text()
     links = page.locator("#progress ol a").evaluate_all(
         "all => all.map(a => a.getAttribute('href'))"
