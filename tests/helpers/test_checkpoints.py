@@ -697,6 +697,12 @@ def points_at_saved(model, saved):
     return left
 
 
+def raises_for_names_only(model, saved):
+    if not model.state_dict().keys() & saved.keys():
+        raise ValueError("no entry fits")
+    return never_raises(model, saved)
+
+
 def names_of_parameters_only(model, saved):
     left = matching(model, saved)
     return [name for name in left if name in dict(model.named_parameters())]
@@ -712,6 +718,7 @@ def names_of_shapes_only(model, saved):
     ("answer", "says"),
     [
         (matching, None),
+        (raises_for_names_only, "no ValueError was raised"),
         (names_of_parameters_only, "is not that of the names"),
         (matching_by_hand, None),
         (lambda m, s: m.load_state_dict(s, strict=False).missing_keys, "RuntimeError: Error(s) in"),
@@ -845,6 +852,16 @@ def aliases(value):
     return make_plain(value)
 
 
+def unknown_as_text(value):
+    if isinstance(value, (dict, argparse.Namespace)):
+        entries = value if isinstance(value, dict) else vars(value)
+        return {key: unknown_as_text(v) for key, v in entries.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(unknown_as_text, value))
+    value = make_plain(value)
+    return value if isinstance(value, (int, float, torch.Tensor, type(None))) else str(value)
+
+
 def no_tuples(value):
     return {k: v if isinstance(v, tuple) else make_plain(v) for k, v in value.items()}
 
@@ -893,6 +910,7 @@ def in_place(value):
         (lambda s: make_plain(s) | {"done": 1}, "'done' has another value or type"),
         (in_place, "the state was changed"),
         (some_numbers, "raises for the entry 'others'"),
+        (unknown_as_text, "'others' has another value or type"),
     ],
 )
 def test_check_plain_accepts_right_and_rejects_wrong_answers(answer, says):

@@ -322,7 +322,19 @@ def train_then_eval(net, x):
             module.eval()
 
 
+def one_mode_per_class(net, x):
+    modes = {type(module): module.training for module in net.modules()}
+    net.eval()
+    try:
+        with torch.no_grad():
+            return net(x)
+    finally:
+        for module in net.modules():
+            module.training = modes[type(module)]
+
+
 PREDICT = [
+    (one_mode_per_class, "in eval mode before is now in train mode"),
     (train_then_eval, "in train mode inside of a net in eval mode"),
     (restored, None),
     (enables_grad_afterwards, "the caller had switched gradients off"),
@@ -477,7 +489,19 @@ def restores_unless_raised(net, batches):
         yield y
 
 
+def mode_of_the_first_call(net, batches):
+    before = torch.is_grad_enabled()
+    for x in batches:
+        torch.set_grad_enabled(False)
+        try:
+            y = net(x)
+        finally:
+            torch.set_grad_enabled(before)
+        yield y
+
+
 STREAM = [
+    (mode_of_the_first_call, "the next output changes it back"),
     (inside, None),
     (restores_unless_raised, "after an error in the net, gradients stay off"),
     (decorated, None),

@@ -551,6 +551,16 @@ def test_check_series_mse_returns_the_expected_verdict(answer, says):
 
 
 @torch.no_grad()
+def one_mode_per_class(model, window, steps):
+    modes = {type(module): module.training for module in model.modules()}
+    model.eval()
+    out = ts.forecast(model, window, steps)
+    for module in model.modules():
+        module.training = modes[type(module)]
+    return out
+
+
+@torch.no_grad()
 def solve_recursive(model, window, steps):
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -635,6 +645,7 @@ def with_graph(model, window, steps):
     ("answer", "says"),
     [
         (solve_recursive, None),
+        (one_mode_per_class, "was left in another"),
         (in_place, None),
         (ts.forecast, "runs in training mode"),
         (leaves_eval, "training mode and was left in another"),

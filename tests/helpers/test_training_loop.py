@@ -418,6 +418,12 @@ def by_type(model, decay):
     return split(model, decay, lambda n, p: all(p is not m.weight for m in layers))
 
 
+def by_exact_type(model, decay):
+    kinds = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
+    layers = [m for m in model.modules() if type(m) in kinds]
+    return split(model, decay, lambda n, p: all(p is not m.weight for m in layers))
+
+
 def as_generators(model, decay):
     first, second = split(model, decay, vector_or_word)
     return [{**g, "params": (p for p in g["params"])} for g in (first, second)]
@@ -444,6 +450,7 @@ def wrong_key(model, decay):
         (lambda m, d: split(m, d, vector_or_word), None),
         (as_generators, None),
         (by_type, None),
+        (by_exact_type, "block.0.weight has decay 0.0, expected"),
         (lambda m, d: split(m, d, lambda n, p: n[-4:] == "bias"), "positions is decayed"),
         (lambda m, d: split(m, d, lambda n, p: p.ndim < 2), "positions is decayed"),
         (

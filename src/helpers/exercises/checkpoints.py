@@ -93,11 +93,13 @@ def _load_matching_keeps(f):
 
 def _load_matching_refuses(f):
     model, saved = _load_matching_case()
-    try:
-        _load_matching_call(f, model, {f"module.{name}": value for name, value in saved.items()})
-    except ValueError:
-        return
-    raise AssertionError("no entry fits, and no ValueError was raised")
+    prefixed = {f"module.{name}": value for name, value in saved.items()}
+    for wrong in (prefixed, {name: torch.zeros(2, 2, 2) for name in saved}):
+        try:
+            _load_matching_call(f, model, wrong)
+        except ValueError:
+            continue
+        raise AssertionError("no entry fits, and no ValueError was raised")
 
 
 def check_load_matching(answer: Callable[[nn.Module, dict[str, Tensor]], list[str]]) -> Verdict:
@@ -195,7 +197,7 @@ def _plain_case():
         "flipped": array[::-1],
         "counts": np.arange(n),
         "mask": np.arange(n) > 2,
-        "others": [np.int32(n), np.uint8(n), np.float16(0.5)],
+        "others": [np.int32(n), np.uint8(n), np.float16(0.5), torch.float16, None],
     }
     expected = {
         "weight": state["weight"],
@@ -210,7 +212,7 @@ def _plain_case():
         "flipped": torch.from_numpy(array[::-1].copy()),
         "counts": torch.arange(n),
         "mask": torch.arange(n) > 2,
-        "others": [n, n, 0.5],
+        "others": [n, n, 0.5, torch.float16, None],
     }
     return state, expected
 

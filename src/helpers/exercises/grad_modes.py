@@ -59,6 +59,7 @@ def _predict_modes(f):
         net, x = _predict_case()
         net.train()
         if mixed:
+            net[0].eval()  # the other linear layer stays in train mode
             net[1].eval()  # a frozen BatchNorm
         before = [m.training for m in net.modules()]
         f(net, x)
@@ -218,6 +219,15 @@ def _stream_caller(f):
         "the caller had switched gradients off, and they are on between two outputs or after the "
         "loop"
     )
+    with torch.enable_grad():  # restores the mode of this function
+        outputs = iter(f(net, batches))
+        for on in (True, False, True):
+            torch.set_grad_enabled(on)
+            next(outputs)
+            assert torch.is_grad_enabled() == on, (
+                "the caller has changed the grad mode between two outputs, and the next output "
+                "changes it back"
+            )
 
 
 def _stream_lazy(f):

@@ -120,9 +120,17 @@ def _tag_loss_case(lengths: list[int], classes: int, padding: int, width: int) -
 
 
 def _tag_loss_compare(
-    f: Callable, lengths: list[int], classes: int, padding: int, why: str, extra: int = 0
+    f: Callable,
+    lengths: list[int],
+    classes: int,
+    padding: int,
+    why: str,
+    extra: int = 0,
+    before: bool = False,
 ) -> None:
     logits, tags, ids, _ = _tag_loss_case(lengths, classes, padding, max(lengths) + extra)
+    if before:
+        logits, tags, ids = logits.detach().flip(1).requires_grad_(), tags.flip(1), ids.flip(1)
     words = ids != padding
     right = F.cross_entropy(logits[words], tags[words])
     got = f(logits, tags, ids, padding)
@@ -161,6 +169,8 @@ def _tag_loss_words(f: Callable) -> None:
 def _tag_loss_other(f: Callable) -> None:
     _tag_loss_compare(f, [4, 2, 3], 4, 7, "wrong if the ID of the padding is not 0")
     _tag_loss_compare(f, [3, 1, 3], 3, -1, "wrong if the ID of the padding is not 0")
+    why = "wrong if the padding comes before the words"
+    _tag_loss_compare(f, [4, 2, 3], 4, 7, why, before=True)
 
 
 def _tag_loss_first(f: Callable) -> None:

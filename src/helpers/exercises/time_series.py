@@ -215,7 +215,7 @@ class _Net(nn.Module):
         super().__init__()
         weight = torch.rand(length) + 0.2
         self.weight = nn.Parameter(weight / weight.sum())
-        self.drop = nn.Sequential(nn.Dropout(0.5))
+        self.drop = nn.Sequential(nn.Dropout(0.5), nn.Dropout(0.5))
 
     def forward(self, x: Tensor) -> Tensor:
         assert x.shape[1:] == self.weight.shape, (

@@ -180,7 +180,8 @@ class _Net(nn.Module):
         self.layer_norm, self.table_norm = nn.LayerNorm(4), nn.LayerNorm((2, 4))
         self.positions = nn.Parameter(torch.zeros(7, 4))
         self.latent = nn.Parameter(torch.zeros(1, 7, 4))
-        self.block = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        subclass = nn.modules.linear.NonDynamicallyQuantizableLinear  # of nn.Linear
+        self.block = nn.Sequential(subclass(4, 4), nn.BatchNorm1d(4))
         if tied:
             self.second.weight = self.first.weight
 
