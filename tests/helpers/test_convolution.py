@@ -408,6 +408,7 @@ def piecewise(x, eps=1e-5):
         (lambda x: torch.where(x == 0, 0, x.sign() * x.abs().sqrt()), "not finite"),
         (lambda x: torch.sqrt(x.abs() + 1e-5), "more than 0.01 away"),
         (lambda x: x / torch.sqrt(x.abs() + 1), "more than 0.01 away"),
+        (lambda x: x / torch.sqrt(x.abs() + 0.002), "more than 0.01 away"),
         (lambda x: (x / torch.sqrt(x.abs() + 1e-5)).detach(), "the result has no graph"),
         (lambda x: x.sign() * x.abs().sqrt().detach() + 0 * x, "is not positive"),
         (straight_through, "the gradient is not that of the root"),

@@ -911,6 +911,11 @@ def blind_by_loop(labels, classes):
     return float(-sum(p * math.log(p) for p in shares if p))
 
 
+def blind_clamped(labels, classes):
+    share = labels.bincount(minlength=classes).double() / len(labels)
+    return -(share * share.clamp(min=1e-3).log()).sum().item()
+
+
 def blind_nan(labels, classes):
     share = labels.bincount(minlength=classes) / len(labels)
     return -(share * share.log()).sum().item()
@@ -927,6 +932,8 @@ def blind_nan(labels, classes):
         (lambda y, c: blind(y, c) / math.log(2), "wrong even for balanced classes"),
         (lambda y, c: -math.log(y.bincount().max() / len(y)), "wrong where one class is rare"),
         (blind_nan, "nan: 0 · log 0"),
+        (blind_clamped, "wrong where one class is rare"),
+        (lambda y, c: blind(y.to(torch.uint8), c), "wrong where classes are missing"),
         (lambda y, c: math.log(len(y.unique())), "wrong where one class is rare"),
         (lambda y, c: ..., "expected a float, got ellipsis"),
         (lambda y, c: blind(y.sub_(0).clamp_(max=0), c), "the labels have changed"),

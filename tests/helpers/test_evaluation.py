@@ -651,6 +651,11 @@ def mistaken(lines=lambda m, c: m[c], diagonal=False, zeros=False, inplace=False
     return answer
 
 
+def by_count(matrix, c, k):
+    classes = {n: j for j, n in enumerate(matrix[c].tolist()) if j != c and n}
+    return [classes[n] for n in sorted(classes, reverse=True)][:k]
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -669,6 +674,7 @@ def mistaken(lines=lambda m, c: m[c], diagonal=False, zeros=False, inplace=False
             "the class itself is in the list",
         ),
         (mistaken(lines=lambda m, c: m[:, c]), "this is the column"),
+        (by_count, "expected "),
         (mistaken(zeros=True), "never mistaken for"),
         (mistaken(flip=False), "expected the most frequent ones"),
         (lambda m, c, k: mistaken()(m, c, k)[:1], "expected 3 classes for k=3, got 1"),

@@ -311,6 +311,7 @@ def unbiased(means, variances, counts):
         (merge_by_squares, "two large squares were subtracted"),
         (shares_in_float32, "a mean with the digits of float32"),
         (lambda m, v, c: [t.float() for t in merge(m, v, c)], "give a mean of torch.float32"),
+        (lambda m, v, c: merge(m.double(), v.double(), c), "give a mean of torch.float64"),
         (lambda m, v, c: (merge(m, v, c)[0], merge(m, v, c)[1].float().double()), "a variance wi"),
         (mean_of_halves, "near 30000: the mean is not"),
         (lambda m, v, c: (m.mean(0), v.mean(0)), "the shards have different sizes"),

@@ -973,6 +973,8 @@ def by_nanmean(losses, limit):
         (by_product, "wrong with inf"),
         (by_mask, "synchronizes with the GPU: __getitem__"),
         (lambda v, m: torch.where(v < m, v, 0).mean(), "wrong where two losses are not below"),
+        (lambda v, m: torch.where(v < m, v / torch.where(v < m, v, 0).count_nonzero().clamp(min=1),
+                                  0).sum(), "wrong where two losses are not below"),
         (lambda v, m: torch.where(v < m, v, 0).sum() / (v < m).sum(), "where no loss is below"),
         (lambda v, m: torch.where(v <= m, v, 0).sum() / (v <= m).sum().clamp(min=1), "limit"),
         (lambda v, m: mean_below(v, m).detach(), "no graph"),

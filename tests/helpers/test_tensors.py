@@ -356,6 +356,7 @@ def twice(batches):
         (lambda bs: joined(bs).float().mean().item(), None),
         (lambda bs: float(np.mean(joined(bs).double().numpy())), None),
         (running_half, "the sum overflowed in float16"),
+        (lambda bs: joined(b.half() for b in bs).double().mean().item(), "overflowed in bfloat16"),
         (mean_of_means, "mean of the means"),
         (twice, "can be read only once"),
         (lambda bs: mean_of_means(bs[:]), "can be read only once"),

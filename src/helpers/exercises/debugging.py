@@ -43,6 +43,7 @@ def check_blind_loss(answer: Callable[[Tensor, int], float]) -> Verdict:
         labels = (torch.rand(500) < 0.05).long()
         labels[:2] = torch.tensor([0, 1])
         compare(f, labels, 2, "wrong where one class is rare")
+        compare(f, (torch.arange(5000) == 0).long(), 2, "wrong where one class is rare")
 
     def several(f: Callable) -> None:
         labels = torch.multinomial(torch.rand(7) + 0.1, 300, replacement=True)
@@ -51,6 +52,7 @@ def check_blind_loss(answer: Callable[[Tensor, int], float]) -> Verdict:
 
     def missing(f: Callable) -> None:
         compare(f, torch.randint(1, 4, (50,)), 9, "wrong where classes are missing")
+        compare(f, torch.tensor([3, 259, 299]), 300, "wrong where classes are missing")
 
     def one(f: Callable) -> None:
         compare(f, torch.full((6,), 2), 4, "wrong where all labels are equal")

@@ -131,7 +131,8 @@ def check_merge(answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]
         for name, t in zip(("mean", "variance"), got, strict=True):
             shape = tuple(t.shape)
             assert shape == (3,), f"the {name} should have one number per channel, got {shape}"
-            assert t.dtype == torch.double, f"float64 statistics give a {name} of {t.dtype}"
+            dtype = "float64"
+            assert t.dtype == torch.double, f"{dtype} statistics give a {name} of {t.dtype}"
         return (*got, whole)
 
     def mean(f: Callable) -> None:
@@ -158,6 +159,9 @@ def check_merge(answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]
     def far_away(f: Callable) -> None:
         (means, variances, counts), whole = case()
         mean, got = f((means + 30_000).float(), variances.float(), counts)
+        for name, t in zip(("mean", "variance"), (mean, got), strict=True):
+            dtype = "float32"
+            assert t.dtype == torch.float32, f"{dtype} statistics give a {name} of {t.dtype}"
         what = "in float32, means near 30000: the mean is not that of the whole batch"
         assert torch.allclose(mean.double(), whole.mean(0) + 30_000, rtol=0, atol=0.05), what
         what = "in float32, means near 30000: two large squares were subtracted"

@@ -212,6 +212,7 @@ def check_mean_below(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
             2.0,
             "wrong where two losses are not below the limit",
         )
+        compare(f, [0.0, 1.0, 5.0, 7.0], 2.0, "wrong where two losses are not below the limit")
         compare(f, (-torch.rand(5)).tolist() + [3.0], 1.0, "wrong for negative losses")
         compare(f, [2.0, 1.0], 2.0, "wrong: a loss equal to the limit is not below it")
 

@@ -226,6 +226,8 @@ def _mean_of_value(f):
         assert abs(out / rows - 1) > 1e-2, "len() counts rows, not elements"
         assert abs(out / mean - 1) < 1e-2, "the value is far from the mean"
         assert abs(out / mean - 1) < 1e-5, f"digits are lost: something was kept in {name}"
+    out = _mean_of_run(f, [torch.full((3,), 1e5, dtype=torch.bfloat16)])  # above float16's limit
+    assert out != float("inf"), f"the sum overflowed in {name}"
 
 
 def _mean_of_odd(f):
