@@ -163,12 +163,12 @@ def test_changed_output_breaks_the_proof(asked, mend):
         ("- `1`, because `a` is one number\n  Two were added.\n  = output\n", "", "3 to 5 choices"),
         ("+ `2`", "- `2`", "one choice is right"),
         ("- `1`", "+ `1`", "one choice is right"),
-        ("  Two were added.\n", "", "choice's reason"),
+        ("  Two were added.\n", "", "expected a reason, indented by two spaces, below"),
         ("What is `a`?\n", "What is `a`?\n  = output\n", "a proof belongs to one choice"),
         ("  = assert a == 2\n", "  = output\n  = output\n", "a proof belongs to one choice"),
         ("+ `2`，", "- `2`，", "one choice is right"),
         ("- `1`，因为", "+ `1`，因为", "one choice is right"),
-        ("  文本才会这样。\n", "", "choice's reason"),
+        ("  文本才会这样。\n", "", "expected a reason, indented by two spaces, below"),
     ],
 )  # fmt: skip
 def test_invalid_question_raises_with_its_line(old, new, what):

@@ -364,6 +364,25 @@ def test_check_evaluate_sees_a_swallowed_error():
     assert_verdict(exercises.check_evaluate, answer, "an error in the loader is not raised")
 
 
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda p: setattr(p, "grad", None), "the gradient of 0.weight of model was"),
+        (lambda p: p.data.mul_(2), "0.weight of model was changed"),
+    ],
+)
+def test_check_evaluate_reports_a_model_changed_after_an_error(spoil, says):
+    def answer(model, loader):
+        try:
+            return training_loop.evaluate(model, loader, loss=F.cross_entropy)["loss"]
+        except OSError:
+            for p in model.parameters():
+                spoil(p)
+            raise
+
+    assert_verdict(exercises.check_evaluate, answer, says)
+
+
 def test_check_evaluate_reports_a_frozen_layer_set_to_training():
     def answer(model, loader):
         mode = model.training

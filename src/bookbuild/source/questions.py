@@ -91,7 +91,9 @@ def parse(words: str) -> Question:
     for block in blocks:
         says, *why = block.split("\n")
         if not why or not all(line.startswith("  ") and line.strip() for line in why):
-            raise ValueError(f"expected a choice's reason below it, after two spaces, got {says!r}")
+            raise ValueError(
+                f"expected a reason, indented by two spaces, below {says!r}, got {why}"
+            )
         choices.append(Choice(says[0] == "+", says[2:].strip(), " ".join(x.strip() for x in why)))
     if not asks.strip():
         raise ValueError("no question before the choices")
