@@ -1,7 +1,8 @@
-"""How nbval runs the book: one environment for all kernels, and what a run proved.
+"""Configure nbval for the notebooks: the environment of the kernels, and records of a run.
 
-Under another PyTorch than the pinned one, `--record-versions` keeps the cells that differ in
-`versions.json`; those that it names already, with the same words, are expected to; any other fails.
+Under another PyTorch than the pinned one, `--record-versions` writes the cells with other outputs
+to `versions.json`. A cell that is listed there with the same error is expected to differ; any other
+difference fails.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave out what needs torchvision where there is none: it has no build for each PyTorch."""
+    """Ignore chapters that require torchvision if it is not installed.
+
+    Not every PyTorch has a torchvision.
+    """
     versions = config.getoption("--record-versions")
     if collection_path.suffix == ".ipynb" and versions and find_spec("torchvision") is None:
         helpers = FOLDER.parent / "src" / "helpers" / f"{collection_path.stem}.py"
@@ -64,7 +68,7 @@ def is_cell(item) -> bool:
 
 
 def pytest_runtest_setup(item):
-    # nbval compares nothing for a cell without an execution count: it would pass, whatever it says
+    # nbval compares no outputs of a cell without an execution count, so the cell would always pass
     if is_cell(item) and item.cell.execution_count is None and item.cell.source.strip():
         pytest.fail(f"cell {item.cell.id} was never run: run `book update`", pytrace=False)
 
@@ -86,7 +90,7 @@ def pytest_runtest_makereport(item, call):
 
 
 def here(config):
-    """The version of PyTorch that the notebooks run under, such as `2.11.0` or `2.11.0+gpu`."""
+    """Return the version of PyTorch that the notebooks use, such as `2.11.0` or `2.11.0+gpu`."""
     return version("torch").partition("+")[0] + ("+gpu" if config.stash[CUDA] else "")
 
 
@@ -106,7 +110,7 @@ def write_json(name, content):
 
 
 class Notebooks:
-    """Says when a notebook is done, and keeps what passed; lives in the process that reports."""
+    """Report each completed notebook, and record the results; used only by xdist's main process."""
 
     def __init__(self, config):
         self.config = config
@@ -149,14 +153,14 @@ class Notebooks:
         )
 
     def pytest_sessionfinish(self, session):
-        """Write what the run proved where the options ask for it."""
+        """Write the records that the options select."""
         if self.config.getoption("--record-versions"):
             self.record_versions()
         if self.config.getoption("--record-validated"):
             self.record_validated()
 
     def record_versions(self):
-        """Keep when which chapter ran, and the cells that differ with what they raise instead."""
+        """Write the date of each chapter's run, and the differing cells with their errors."""
         known = read_json("versions.json")
         before = known.get(here(self.config), {"chapters": {}, "differs": {}})
         ran = {name.partition("/")[2] for name in self.done}
@@ -168,7 +172,7 @@ class Notebooks:
         write_json("versions.json", known)
 
     def record_validated(self):
-        """Keep date, version, card and seconds of each notebook of which every cell passed."""
+        """Write date, version, GPU and seconds of each notebook whose cells all passed."""
         known = read_json("validated.json")
         device, card = ("gpu", {"card": card_name()}) if self.config.stash[CUDA] else ("cpu", {})
         for name in self.seconds:

@@ -119,8 +119,8 @@
       const script = Object.assign(document.createElement("script"), { src, async: false, onload: done, onerror: failed });
       document.head.append(script);
     }))).catch(() => {
-      const told = document.querySelector(".search-told");
-      told.textContent = told.dataset.failed;
+      const status = document.querySelector(".search-status");
+      status.textContent = status.dataset.failed;
     });
   };
   globalThis.bookLoadSearch = () => { load(); return loading; };

@@ -3,7 +3,7 @@
   const sheet = document.getElementById("cheat-sheet");
   if (!sheet) return;
   const chinese = document.documentElement.lang.startsWith("zh");
-  const said = (english, other) => (chinese ? other : english);
+  const localized = (english, other) => (chinese ? other : english);
 
   // ---- statements: the nodes of a line and of the lines that continue it
   const continues = /^(?:[\s)\]}]|#(?! \$)|except\b|else\b|elif\b|finally\b)/;
@@ -19,17 +19,17 @@
         if (text.endsWith("\n")) lines.push([]);
       }
     }
-    const found = [];
+    const parts = [];
     for (const nodes of lines) {
       const text = nodes.map((node) => node.textContent).join("");
-      const last = found.at(-1);
+      const last = parts.at(-1);
       if (last && (continues.test(text) || !text || last.text.startsWith("@", last.begins))) {
         last.begins = last.text.length;
         last.text += text;
         last.nodes.push(...nodes);
-      } else found.push({ text, nodes, begins: 0 });
+      } else parts.push({ text, nodes, begins: 0 });
     }
-    return found;
+    return parts;
   };
 
   // Search text of a link: its anchor is English on the Chinese page, too.
@@ -52,13 +52,13 @@
   field.type = "search";
   field.id = "cheat-filter";
   field.autocomplete = "off";
-  field.placeholder = said("gather, nan, DDP", "gather、nan、学习率");
+  field.placeholder = localized("gather, nan, DDP", "gather、nan、学习率");
   const label = document.createElement("label");
   label.htmlFor = field.id;
-  label.textContent = said("Filter", "筛选");
+  label.textContent = localized("Filter", "筛选");
   const print = document.createElement("button");
   print.type = "button";
-  print.textContent = said("Print", "打印");
+  print.textContent = localized("Print", "打印");
   print.addEventListener("click", () => window.print());
   const count = document.createElement("output");
   count.htmlFor = field.id;
@@ -67,10 +67,10 @@
   sheet.querySelector("h1").after(tools);
 
   const filter = () => {
-    const wanted = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0;
     for (const { cell, heading, pre, title, parts } of groups) {
-      const left = wanted.filter((word) => !title.includes(word));
+      const left = words.filter((word) => !title.includes(word));
       const fits = ({ text }) => left.every((word) => text.toLowerCase().includes(word));
       const kept = parts.filter(fits);
       cell.hidden = heading.hidden = !kept.length;
@@ -79,11 +79,11 @@
     }
     for (const chapter of new Set(groups.map((group) => group.chapter)))
       chapter.hidden = groups.every((g) => g.chapter !== chapter || g.cell.hidden);
-    count.textContent = !wanted.length
+    count.textContent = !words.length
       ? ""
       : shown
-        ? said(`${shown} of ${groups.length}`, `${groups.length} 组中的 ${shown} 组`)
-        : said("Nothing matches.", "没有匹配的内容。");
+        ? localized(`${shown} of ${groups.length}`, `${groups.length} 组中的 ${shown} 组`)
+        : localized("Nothing matches.", "没有匹配的内容。");
   };
   field.addEventListener("input", filter);
   field.value = new URLSearchParams(location.search).get("q") || "";

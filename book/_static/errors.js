@@ -44,7 +44,7 @@ class Rules {
   }
   // Return the query string of a report form with the text, without folder paths.
   report(text) {
-    const body = text.replace(this.get("folders", "g"), "").slice(-this.limits.told);
+    const body = text.replace(this.get("folders", "g"), "").slice(-this.limits.length);
     return new URLSearchParams({ title: "errors: ", body: `\`\`\`text\n${body}\n\`\`\`` });
   }
   // Return the text that special cases are matched with: no log lines far above the message.
@@ -59,11 +59,11 @@ function loosePiece(rules, piece, first, last) {
   let text = rules.straight(piece.normalize("NFKC")).replace(/\s+/g, " ");
   if (first) text = text.trimStart();
   const quote = /\w/.test(text) ? "'?" : "'"; // required if the part has no other text
-  let found = [...text].map((c) => (c === " " ? " ?" : c === "'" ? quote : escaped(c))).join("");
-  if (first && /^'?\w/.test(text)) found = `(?<!\\w)${found}`;
-  if (first && text === "'") found += "(?=\\S)"; // an opening quote is followed by text
-  if (last && /\w'?$/.test(text)) found += "(?!\\w)";
-  return found;
+  let pattern = [...text].map((c) => (c === " " ? " ?" : c === "'" ? quote : escaped(c))).join("");
+  if (first && /^'?\w/.test(text)) pattern = `(?<!\\w)${pattern}`;
+  if (first && text === "'") pattern += "(?=\\S)"; // an opening quote is followed by text
+  if (last && /\w'?$/.test(text)) pattern += "(?!\\w)";
+  return pattern;
 }
 
 class Wording {
@@ -190,9 +190,9 @@ class Messages {
     if (![...best.values()].some((a) => a.score >= telling && !this.entries[a.entry].wraps)) {
       const last = rules.heads(text).at(-1)?.index || 0;
       const whole = new Set(best.keys());
-      for (const [wording, found, sure] of this.parts(text)) {
+      for (const [wording, share, sure] of this.parts(text)) {
         const { entry } = wording;
-        const score = found * (this.entries[entry].wraps ? wraps : 1);
+        const score = share * (this.entries[entry].wraps ? wraps : 1);
         if (!whole.has(entry))
           keep(this.cased({ entry, score, sure }, wording, rules.about(text, last), []));
       }
@@ -204,7 +204,7 @@ class Messages {
     const constant = ({ head = [] }) =>
       head.reduce((sum, part, n) => sum + (n % 2 ? 0 : [...part].length), 0);
     const wrapper = (a) => Boolean(this.entries[a.entry].wraps);
-    const found = [...best.values()].sort(
+    const answers = [...best.values()].sort(
       (a, b) =>
         b.sure - a.sure ||
         wrapper(a) - wrapper(b) ||
@@ -214,18 +214,18 @@ class Messages {
         a.entry - b.entry,
     );
     const least = Math.max(
-      kept * (found[0]?.score || 0),
-      found[0]?.sure || !rules.heads(text).length ? 0 : perhaps,
+      kept * (answers[0]?.score || 0),
+      answers[0]?.sure || !rules.heads(text).length ? 0 : perhaps,
     );
-    const close = found.filter((a) => a.sure === found[0].sure && a.score >= least);
+    const close = answers.filter((a) => a.sure === answers[0].sure && a.score >= least);
     return this.apart(close).slice(0, shown);
   }
   // Keep the best answer, and answers to other messages in the text. Another message follows its
   // own type and does not overlap with a better answer.
-  apart(found) {
-    if (!found[0]?.sure) return found;
-    const kept = found.slice(0, 1);
-    for (const answer of found.slice(1)) {
+  apart(answers) {
+    if (!answers[0]?.sure) return answers;
+    const kept = answers.slice(0, 1);
+    for (const answer of answers.slice(1)) {
       const [begin, end] = answer.span || [0, 0];
       const separate = kept.every(({ span: [first, last] = [0, 0] }) => end <= first || last <= begin);
       if (answer.span && answer.typed && separate) kept.push(answer);
@@ -273,24 +273,24 @@ class Messages {
     const heads = rules.heads(text);
     const kind = heads.length ? heads.at(-1)[0].split(".").pop() : "";
     const last = heads.length ? text.slice(heads.at(-1).index).replace("('", ": ") : text;
-    const told = last.replace(rules.get("type"), "").slice(0, limits.told);
-    const mine = rules.words(told);
-    const digits = /\d/.test(told);
-    const set = new Set(mine);
-    const pairs = new Set(mine.slice(1).map((word, n) => `${mine[n]} ${word}`));
+    const message = last.replace(rules.get("type"), "").slice(0, limits.length);
+    const own = rules.words(message);
+    const digits = /\d/.test(message);
+    const set = new Set(own);
+    const pairs = new Set(own.slice(1).map((word, n) => `${own[n]} ${word}`));
     const whole = this.weight([...set]);
-    const unknown = mine.filter((word) => !this.rare.has(word)).length;
-    const found = [];
+    const unknown = own.filter((word) => !this.rare.has(word)).length;
+    const matches = [];
     for (const wording of this.wordings) {
       const { literal } = wording;
       const both = new Set();
       literal.slice(1).forEach((word, n) => {
         if (pairs.has(`${literal[n]} ${word}`)) both.add(literal[n]).add(word);
       });
-      if (!both.size && !(mine.length <= 3 && literal.some((word) => set.has(word)))) continue;
+      if (!both.size && !(own.length <= 3 && literal.some((word) => set.has(word)))) continue;
       const met = this.weight([...both]);
       const share = met / (this.weight([...new Set(literal)]) || 1);
-      const covered = ((met / (whole || 1)) * mine.length) / (mine.length + unknown);
+      const covered = ((met / (whole || 1)) * own.length) / (own.length + unknown);
       const score = (met * (share + covered)) / 2;
       const other = kind && wording.kind && !kind.includes(wording.kind.split(".").pop());
       const least = limits.telling * (other ? 1.5 : 1); // a different type requires more
@@ -300,9 +300,9 @@ class Messages {
       const sure =
         numbered && score >= least && ((share >= limits.sure && telling) || covered >= limits.covered);
       if (sure || (met >= limits.telling / 2 && Math.max(share, covered) >= limits.related))
-        found.push([wording, score, sure]);
+        matches.push([wording, score, sure]);
     }
-    return found;
+    return matches;
   }
   // Add the values of the message and the first special case whose conditions are met.
   cased(answer, wording, text, groups) {
@@ -311,8 +311,8 @@ class Messages {
       if (n < groups.length) values[name] = (groups[n] || "").replace(this.rules.get("edges", "g"), "");
     });
     for (const one of this.entries[answer.entry].cases || []) {
-      const holds = ([name, wanted]) =>
-        name in values && new RegExp(`^(?:${wanted})$`, "i").test(values[name]);
+      const holds = ([name, pattern]) =>
+        name in values && new RegExp(`^(?:${pattern})$`, "i").test(values[name]);
       if (!Object.entries(one.when || {}).every(holds)) continue;
       if (!(one.numbers || []).every((relation) => this.related(relation, values))) continue;
       if (one.near && !new RegExp(one.near, "i").test(text)) continue;
@@ -333,8 +333,8 @@ class Messages {
     const [, factor, number, name, product] = this.rules.get("term").exec(term);
     let value = null;
     if (product) {
-      const found = (values[product] || "").match(this.rules.get("integer", "g"));
-      if (found) value = found.reduce((all, one) => all * Number(one), 1);
+      const sizes = (values[product] || "").match(this.rules.get("integer", "g"));
+      if (sizes) value = sizes.reduce((all, one) => all * Number(one), 1);
     } else if (number) value = Number(number);
     else {
       const quantity = this.rules.get("quantity").exec(values[name] || "");
@@ -363,24 +363,24 @@ class Messages {
     const text = rules.plain(pasted);
     const head = rules.heads(text).at(-1);
     if (head && /[\u3400-\u9fff]/.test(text.slice(head.index + head[0].length))) return null;
-    const found = { type: head ? head[0].split(".").pop() : "" };
-    const { told } = rules.limits;
-    const line = head ? text.slice(head.index, head.index + told) : text.slice(-told);
+    const facts = { type: head ? head[0].split(".").pop() : "" };
+    const { length } = rules.limits;
+    const line = head ? text.slice(head.index, head.index + length) : text.slice(-length);
     if (head || rules.get("logged").test(text)) {
       const words = (one) => new RegExp(one.words, "i").exec(line);
       const kind = this.rules.unknown.kinds.find((one) =>
-        one.name ? words(one) : new RegExp(one.types).test(found.type),
+        one.name ? words(one) : new RegExp(one.types).test(facts.type),
       );
-      if (kind.name) [found.kind, found.words] = [kind.name, words(kind)[0].replaceAll("`", "")];
+      if (kind.name) [facts.kind, facts.words] = [kind.name, words(kind)[0].replaceAll("`", "")];
     }
-    if (!head && !found.kind) return null;
+    if (!head && !facts.kind) return null;
     const frames = this.frames(pasted);
-    if (!frames.length) return found;
+    if (!frames.length) return facts;
     const library = rules.get("library").exec(frames.at(-1)[1] || "");
     const own = library ? null : this.ownLine(pasted);
-    if (library) found.library = library[1];
-    else if (own?.[0]) [found.file, found.line] = own;
-    return found;
+    if (library) facts.library = library[1];
+    else if (own?.[0]) [facts.file, facts.line] = own;
+    return facts;
   }
   // Return the two sentences shown for such an error.
   advised(error, lang) {
@@ -406,10 +406,10 @@ const RELATIONS = {
 
 // Render an answer as HTML: `code` in backticks, {variable} parts as var elements.
 const element = (name, className, ...children) => {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  made.append(...children);
-  return made;
+  const node = document.createElement(name);
+  if (className) node.className = className;
+  node.append(...children);
+  return node;
 };
 const inline = (markdown) =>
   markdown.split(/`([^`]+)`/).map((part, n) => (n % 2 ? element("code", "", part) : part));
@@ -462,9 +462,9 @@ class Answers {
     return parts;
   }
   link(href, title) {
-    const made = element("a", "", ...inline(title));
-    made.href = href;
-    return made;
+    const link = element("a", "", ...inline(title));
+    link.href = href;
+    return link;
   }
   fold(name, children) {
     const summary = element("summary", "", this.words[name]);
@@ -543,11 +543,11 @@ if (typeof document !== "undefined")
     const start = () => {
       const field = document.getElementById("error-search");
       const list = document.getElementById("error-list");
-      const told = document.getElementById("error-count");
+      const status = document.getElementById("error-count");
       const shown = document.getElementById("error-found");
-      if (!field || !list || !told || !shown) return;
+      if (!field || !list || !status || !shown) return;
       const items = [...list.querySelectorAll(".error-lines > li")];
-      const answers = new Answers(told.dataset);
+      const answers = new Answers(status.dataset);
       let messages = null;
       // Show the wording and its link immediately, the text when it is loaded.
       const shownFor = (answer, ownLine) => {
@@ -560,7 +560,7 @@ if (typeof document !== "undefined")
         adviceOf(/(\w+)\.html/.exec(link.getAttribute("href"))[1]).then(() => {
           const entry = messages.entries[answer.entry];
           item.append(...answers.text(answer, entry, globalThis.bookAdvice[entry.id]));
-          copyButtons(item, told.dataset.copy);
+          copyButtons(item, status.dataset.copy);
         });
         return item;
       };
@@ -576,33 +576,33 @@ if (typeof document !== "undefined")
         }, 300);
       };
       const reportOf = (asked) => {
-        const link = element("a", "", told.dataset.report);
-        link.href = `${told.dataset.issues}?${messages.rules.report(asked)}`;
+        const link = element("a", "", status.dataset.report);
+        link.href = `${status.dataset.issues}?${messages.rules.report(asked)}`;
         return element("li", "note", link);
       };
       // Show the result for a text without a matching message: the type of the error and where it
       // was raised; for a question, sections and symptoms.
-      const searched = async (asked, found) => {
+      const searched = async (asked, candidates) => {
         const error = messages.unknown(asked);
         if (error) {
           const lang = document.documentElement.lang.startsWith("zh") ? "zh" : "en";
           const [place, advice] = messages.advised(error, lang);
-          told.textContent = place;
+          status.textContent = place;
           list.hidden = true;
           const lines = [element("li", "note", ...inline(advice))];
-          if (told.dataset.issues) lines.push(reportOf(asked));
-          if (found.length) lines.push(heading(told.dataset.related));
+          if (status.dataset.issues) lines.push(reportOf(asked));
+          if (candidates.length) lines.push(heading(status.dataset.related));
           shown.prepend(...lines);
           return;
         }
         const hits = await sections(asked);
         if (field.value.trim() !== asked) return; // the text has changed
-        told.textContent = hits.length
-          ? told.dataset.sections
-          : found.length
-            ? told.dataset.related
-            : told.dataset.none;
-        list.hidden = Boolean(hits.length || found.length);
+        status.textContent = hits.length
+          ? status.dataset.sections
+          : candidates.length
+            ? status.dataset.related
+            : status.dataset.none;
+        list.hidden = Boolean(hits.length || candidates.length);
         const marked = (parts) => parts.map(([text, met]) => (met ? element("mark", "", text) : text));
         const lines = hits.map(({ name, page, anchor, first, title, line }) => {
           const link = element("a", "", ...marked(first ? [[name, false]] : title));
@@ -610,17 +610,17 @@ if (typeof document !== "undefined")
           const place = first ? [] : [element("span", "page", name)];
           return element("li", "section", element("p", "", link, ...place), element("p", "line", ...marked(line)));
         });
-        if (hits.length && found.length) lines.push(heading(told.dataset.related));
-        if (!hits.length && !found.length && told.dataset.issues) lines.push(reportOf(asked));
+        if (hits.length && candidates.length) lines.push(heading(status.dataset.related));
+        if (!hits.length && !candidates.length && status.dataset.issues) lines.push(reportOf(asked));
         shown.prepend(...lines);
       };
-      const show = (found, asked, sure) => {
+      const show = (candidates, asked, sure) => {
         const { ownLine } = sure && asked ? { ownLine: messages.ownLine(asked) } : {};
         shown.replaceChildren();
-        list.hidden = Boolean(asked || found.length);
+        list.hidden = Boolean(asked || candidates.length);
         clear.hidden = !field.value;
-        found.slice(0, sure ? found.length : 3).forEach((answer, n) => {
-          if (n === 1 && sure) shown.append(heading(told.dataset.others));
+        candidates.slice(0, sure ? candidates.length : 3).forEach((answer, n) => {
+          if (n === 1 && sure) shown.append(heading(status.dataset.others));
           shown.append(shownFor(answer, n === 0 && ownLine));
         });
       };
@@ -629,12 +629,12 @@ if (typeof document !== "undefined")
         const { bookMessages } = globalThis;
         const asked = field.value.trim();
         messages ||= new Messages(bookMessages.messages, bookMessages.matcher);
-        const found = asked ? messages.find(asked) : [];
-        const sure = Boolean(found[0]?.sure);
-        told.textContent = !asked ? "" : sure ? told.dataset.sure : told.dataset.searching;
-        show(found, asked, sure);
-        address(sure && (found[0].case?.id || messages.entries[found[0].entry].id));
-        if (asked && !sure) searched(asked, found);
+        const candidates = asked ? messages.find(asked) : [];
+        const sure = Boolean(candidates[0]?.sure);
+        status.textContent = !asked ? "" : sure ? status.dataset.sure : status.dataset.searching;
+        show(candidates, asked, sure);
+        address(sure && (candidates[0].case?.id || messages.entries[candidates[0].entry].id));
+        if (asked && !sure) searched(asked, candidates);
       };
       // Show the answer of a shared address, which contains only its id.
       const shared = (id) => {

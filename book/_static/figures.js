@@ -1,10 +1,10 @@
 // Enlarge figures: a click on a figure or on the button below it opens a dialog.
 (() => {
   const zh = document.documentElement.lang.startsWith("zh");
-  const button = (said, act) => {
-    const made = Object.assign(document.createElement("button"), { type: "button", textContent: said });
-    made.addEventListener("click", act);
-    return made;
+  const button = (label, act) => {
+    const element = Object.assign(document.createElement("button"), { type: "button", textContent: label });
+    element.addEventListener("click", act);
+    return element;
   };
   const enlarge = (figure) => {
     const dialog = Object.assign(document.createElement("dialog"), { className: "enlarged" });

@@ -7,13 +7,13 @@
 
   // Return the texts with all pieces, else those with the most pieces, at least half of them.
   const fitting = (query, texts) => {
-    const wanted = pieces(query);
-    const begins = wanted.map((piece) => /^\w/.test(piece)
+    const words = pieces(query);
+    const begins = words.map((piece) => /^\w/.test(piece)
       ? new RegExp("(?<!\\w)" + piece.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"))
       : { test: (text) => text.includes(piece) });
-    const shares = texts.map((text) => begins.filter((b) => b.test(text)).length / (wanted.length || 1));
+    const shares = texts.map((text) => begins.filter((b) => b.test(text)).length / (words.length || 1));
     const most = shares.reduce((a, b) => Math.max(a, b), 0);
-    return shares.map((share) => !wanted.length || (share === most && share >= 0.5));
+    return shares.map((share) => !words.length || (share === most && share >= 0.5));
   };
 
   const start = () => {
@@ -26,7 +26,7 @@
     open();
     for (const field of document.querySelectorAll("input[data-filter]")) {
       const list = document.getElementById(field.dataset.filter);
-      const told = field.parentElement.querySelector("[role=status]");
+      const status = field.parentElement.querySelector("[role=status]");
       const items = [...list.querySelectorAll(":scope ul > li[id]")];
       const texts = items.map((item) => item.textContent.toLowerCase());
       const filter = () => {
@@ -34,7 +34,7 @@
         items.forEach((item, n) => { item.hidden = !fits[n]; });
         for (const part of list.querySelectorAll("section"))
           part.hidden = !part.querySelector("li[id]:not([hidden])");
-        told.textContent = fits.includes(true) ? "" : field.dataset.none;
+        status.textContent = fits.includes(true) ? "" : field.dataset.none;
       };
       field.addEventListener("input", filter);
       const given = new URLSearchParams(location.search).get("q");

@@ -55,10 +55,10 @@
       again.hidden = !done;
       show(done);
       card.querySelector(".mine")?.remove();
-      const mine = done && choices[kept.chose?.[id]];
-      if (mine) {
-        mine.open = true;
-        mine.firstElementChild.append(make("span", { className: "mine", textContent: words.mine }));
+      const pick = done && choices[kept.chose?.[id]];
+      if (pick) {
+        pick.open = true;
+        pick.firstElementChild.append(make("span", { className: "mine", textContent: words.mine }));
       } else if (!done) for (const choice of choices) choice.open = false;
     };
     choices.forEach((choice, i) => {
@@ -114,11 +114,11 @@
 
   // ---- end of the chapter: number of right answers, and a button to retry the others
   const tally = make("div", { className: "tally" });
-  const told = make("p", {});
+  const status = make("p", {});
   const retry = make("button", { type: "button" });
   const missed = () => asked.filter(({ id }) => kept.picks?.[id] === 0);
-  told.setAttribute("role", "status");
-  tally.append(told, retry);
+  status.setAttribute("role", "status");
+  tally.append(status, retry);
   retry.addEventListener("click", () => {
     const [first, ...others] = missed();
     change((data) => { for (const { forget } of [first, ...others]) forget(data); });
@@ -174,7 +174,7 @@
   function list() {
     const values = { right: Object.values(kept.picks ?? {}).filter(Boolean).length, all: cards.length };
     const left = asked.filter(({ answered }) => !answered()).length;
-    told.textContent = `${fill(words.tally, values)} ${left ? fill(words.left, { n: left }) : ""}`;
+    status.textContent = `${fill(words.tally, values)} ${left ? fill(words.left, { n: left }) : ""}`;
     retry.textContent = fill(words.missed, { n: missed().length });
     retry.hidden = !missed().length;
     for (const old of document.querySelectorAll(".score")) old.remove();

@@ -47,23 +47,23 @@
   const known = new Map();
   function terms(chunk) {
     if (known.has(chunk)) return known.get(chunk);
-    let found;
+    let result;
     if (HAN.test(chunk))
-      found =
+      result =
         chunk.length < 2
           ? [chunk]
           : Array.from({ length: chunk.length - 1 }, (_, i) => chunk.slice(i, i + 2));
-    else if (/^[A-Z]?[a-z]+$|^[A-Z]+$/.test(chunk)) found = [stem(chunk.toLowerCase())];
+    else if (/^[A-Z]?[a-z]+$|^[A-Z]+$/.test(chunk)) result = [stem(chunk.toLowerCase())];
     else {
       const names = chunk
         .split(".")
         .filter((name, n, all) => n + 1 === all.length || !PACKAGES.has(name));
       const pieces = names.flatMap((name) => name.split(SEAM)).filter(Boolean);
       const whole = [chunk, ...names].map((name) => name.toLowerCase());
-      found = [...new Set([...whole, ...pieces.map((piece) => stem(piece.toLowerCase()))])];
+      result = [...new Set([...whole, ...pieces.map((piece) => stem(piece.toLowerCase()))])];
     }
-    known.set(chunk, found);
-    return found;
+    known.set(chunk, result);
+    return result;
   }
 
   const chunks = (text) => text.match(CHUNK) || [];
@@ -107,12 +107,12 @@
   function look(term, options) {
     const key = term + JSON.stringify(options || "");
     if (!looked.has(key)) {
-      const found = mini.search(term, { boost: BOOST, tokenize: (text) => [text], ...options });
+      const hits = mini.search(term, { boost: BOOST, tokenize: (text) => [text], ...options });
       const titled = (match) => Object.values(match).some((in_) => in_.some((f) => SUBJECT.has(f)));
       looked.set(
         key,
         new Map(
-          found.map(({ id, score, terms, match }) => [
+          hits.map(({ id, score, terms, match }) => [
             id,
             [score, terms, 1, Number(titled(match))],
           ]),
@@ -147,13 +147,13 @@
 
   // Return the units of a query: a word, a run of Chinese, or a phrase with its synonyms.
   function units(query) {
-    const found = [];
+    const result = [];
     const plain = (text) => {
       for (const chunk of chunks(text))
         for (const part of HAN.test(chunk) ? chunk.split(SMALL_HAN).flatMap(pairs) : [chunk])
           if (part) {
             const others = same.get(stem(part.toLowerCase())) || [];
-            found.push({ text: part, alternatives: [...new Set([part, ...others])] });
+            result.push({ text: part, alternatives: [...new Set([part, ...others])] });
           }
     };
     let end = 0;
@@ -162,17 +162,17 @@
     for (let match = PHRASES.exec(query); match; match = PHRASES.exec(query)) {
       plain(query.slice(end, match.index));
       const others = same.get(squeezed(match[0]));
-      found.push({
+      result.push({
         text: match[0],
         alternatives: [match[0], ...others.filter((o) => o !== match[0])],
       });
       end = match.index + match[0].length;
     }
     plain(query.slice(end));
-    const telling = found.filter(
+    const telling = result.filter(
       ({ text }) => !SMALL.has(text.toLowerCase()) && !/^[\u3400-\u9fff]$/.test(text),
     );
-    return telling.length ? telling : found;
+    return telling.length ? telling : result;
   }
 
   // Split a run of Chinese into pairs of characters that are frequent in the index. A particle
@@ -199,32 +199,32 @@
   }
 
   // Merge the results of a synonym, keeping the best score of each section.
-  function add(found, others, weight) {
+  function add(scores, others, weight) {
     for (const [id, [score, terms, share, titled]] of others) {
-      const [best, known, most, named] = found.get(id) || [0, [], 0, 0];
-      found.set(id, [
+      const [best, known, most, named] = scores.get(id) || [0, [], 0, 0];
+      scores.set(id, [
         Math.max(best, score * weight),
         [...known, ...terms],
         Math.max(most, share),
         Math.max(named, titled),
       ]);
     }
-    return found;
+    return scores;
   }
 
   // Look up a word by its stem, a name in code as written, and, while it is typed, as a prefix;
   // the typed prefix may be longer than the stem.
   function word(chunk, typing) {
     const lower = chunk.toLowerCase();
-    const found = add(new Map(), look(lower), 1);
-    if (stem(lower) !== lower) add(found, look(stem(lower)), 1);
-    if (lower.includes(".")) add(found, look(lower.split(".").pop()), 0.5);
+    const scores = add(new Map(), look(lower), 1);
+    if (stem(lower) !== lower) add(scores, look(stem(lower)), 1);
+    if (lower.includes(".")) add(scores, look(lower.split(".").pop()), 0.5);
     if (typing && lower.length > 1) {
-      add(found, look(lower, { prefix: true }), found.size ? 0.3 : 1);
-      for (let n = lower.length - 1; !found.size && n > Math.max(4, lower.length - 4); n--)
-        add(found, look(lower.slice(0, n)), 1);
+      add(scores, look(lower, { prefix: true }), scores.size ? 0.3 : 1);
+      for (let n = lower.length - 1; !scores.size && n > Math.max(4, lower.length - 4); n--)
+        add(scores, look(lower.slice(0, n)), 1);
     }
-    return found;
+    return scores;
   }
 
   // Look up a run of Chinese by its pairs; the score depends on the share of characters covered.
@@ -234,21 +234,21 @@
     if (typing && chunk.length > 2 && !pairs.at(-1).size)
       // The last character may begin a word.
       pairs[pairs.length - 1] = look(chunk.at(-1), { prefix: true });
-    const found = new Map();
+    const scores = new Map();
     for (const id of new Set(pairs.flatMap((pair) => [...pair.keys()]))) {
       const covered = new Set(pairs.flatMap((pair, n) => (pair.has(id) ? [n, n + 1] : [])));
       const share = covered.size / chunk.length;
       if (share < (chunk.length > 3 ? 0.5 : 0.9)) continue;
       const hits = pairs.flatMap((pair) => (pair.has(id) ? [pair.get(id)] : []));
       const score = hits.reduce((sum, hit) => sum + hit[0], 0) / pairs.length;
-      found.set(id, [
+      scores.set(id, [
         score * share ** 2,
         hits.flatMap((hit) => hit[1]),
         share,
         share < 1 ? 0 : Math.min(...hits.map((hit) => hit[3])),
       ]);
     }
-    return found;
+    return scores;
   }
 
   // Look up a phrase: sections that contain all its words, adjacent ones first. The words of a
@@ -257,17 +257,17 @@
     const all = chunks(text);
     const contentWords = all.filter((part) => !SMALL.has(part.toLowerCase()));
     const parts = contentWords.length ? contentWords : all;
-    const found = parts.map((part, n) =>
+    const scores = parts.map((part, n) =>
       (HAN.test(part) ? run : word)(part, typing && n === parts.length - 1),
     );
-    if (all.length < 2) return found[0] || new Map();
+    if (all.length < 2) return scores[0] || new Map();
     const both = new Map();
     const together = new RegExp(bounded(text), "i");
-    for (const id of found[0].keys())
-      if (found.every((other) => other.has(id))) {
+    for (const id of scores[0].keys())
+      if (scores.every((other) => other.has(id))) {
         const whole = together.test(sections[id].slice(TITLE).join("\n"));
         if (!whole && !own) continue;
-        const hits = found.map((other) => other.get(id));
+        const hits = scores.map((other) => other.get(id));
         const score =
           (hits.reduce((sum, hit) => sum + hit[0], 0) / Math.sqrt(hits.length)) * (whole ? 1.5 : 1);
         both.set(id, [
@@ -283,28 +283,28 @@
   // Correct a typo: one wrong, missing or additional letter, or two transposed letters.
   function mistyped(text) {
     const lower = text.toLowerCase();
-    const found = new Map();
-    if (HAN.test(text) || lower.length < 4 || lower.length > LONGEST_WORD) return found;
+    const scores = new Map();
+    if (HAN.test(text) || lower.length < 4 || lower.length > LONGEST_WORD) return scores;
     for (let i = 1; i < lower.length; i++)
-      add(found, word(lower.slice(0, i - 1) + lower[i] + lower[i - 1] + lower.slice(i + 1)), 1);
-    add(found, look(lower, { fuzzy: 1 }), 1);
-    return add(found, look(stem(lower), { fuzzy: 1 }), 1);
+      add(scores, word(lower.slice(0, i - 1) + lower[i] + lower[i - 1] + lower.slice(i + 1)), 1);
+    add(scores, look(lower, { fuzzy: 1 }), 1);
+    return add(scores, look(stem(lower), { fuzzy: 1 }), 1);
   }
 
   function ask({ text, alternatives }, typing) {
-    const found = new Map();
+    const scores = new Map();
     alternatives.forEach((alternative, n) => {
-      add(found, phrase(alternative, typing && !n, !n), n ? 0.7 : 1);
+      add(scores, phrase(alternative, typing && !n, !n), n ? 0.7 : 1);
     });
-    return found.size ? found : mistyped(text);
+    return scores.size ? scores : mistyped(text);
   }
 
   // Return the weight of a query word by the share of its sections that name it in their title or
   // queries: other words say little about the subject. Names in code have the full weight; in a
   // Chinese query, each word in Latin letters is a name.
-  function weightOf(unit, found, isChinese) {
+  function weightOf(unit, scores, isChinese) {
     const isName = isChinese ? !HAN.test(unit.text) : NAME.test(unit.text);
-    const titled = [...found.values()].filter((hit) => hit[3]).length / (found.size || 1);
+    const titled = [...scores.values()].filter((hit) => hit[3]).length / (scores.size || 1);
     return (isWeak(unit) ? 0.4 : 1) * (isName ? 1 : Math.min(1, 0.5 + 3 * titled));
   }
 
@@ -332,10 +332,10 @@
     const isChinese = asked.some((unit) => HAN.test(unit.text));
     const factors = [];
     const answers = asked.map((unit, n) => {
-      const found = ask(unit, n === asked.length - 1 && /\S$/.test(query));
-      factors[n] = weightOf(unit, found, isChinese);
+      const scores = ask(unit, n === asked.length - 1 && /\S$/.test(query));
+      factors[n] = weightOf(unit, scores, isChinese);
       return new Map(
-        [...found].map(([id, [score, ...rest]]) => [id, [score * factors[n], ...rest]]),
+        [...scores].map(([id, [score, ...rest]]) => [id, [score * factors[n], ...rest]]),
       );
     });
     // Rare words weigh more.
@@ -348,7 +348,7 @@
     const weigh = (has) => has.reduce((sum, share, n) => sum + share * weights[n], 0) / total;
     const whole = squeezed(query.replace(SMALL_HAN, ""));
     const onPage = new Map(); // share of each query unit that a page matches
-    const found = [...new Set(answers.flatMap((answer) => [...answer.keys()]))].map((id) => {
+    const hits = [...new Set(answers.flatMap((answer) => [...answer.keys()]))].map((id) => {
       const has = answers.map((answer) => answer.get(id)?.[2] || 0);
       const page = pages[sections[id][PAGE]][3];
       const before = onPage.get(page) || has;
@@ -366,7 +366,7 @@
         [weigh(has), weigh(answers.map((answer) => named(answer, page)))],
       ]),
     );
-    for (const hit of found) {
+    for (const hit of hits) {
       const [, , kind] = pages[hit.page];
       const [pageShare, about] = pageShares.get(hit.page);
       const intro = isFirst(hit.id) && about < 0.9;
@@ -380,10 +380,10 @@
         (whole.length > 2 && titles[hit.id].includes(whole) ? 1.5 : 1) *
         (intro || exercises[hit.id] ? 0.5 : 1);
     }
-    found.sort((a, b) => b.score - a.score || a.id - b.id);
-    const least = 0.35 * Math.max(...found.map(({ share }) => share));
+    hits.sort((a, b) => b.score - a.score || a.id - b.id);
+    const least = 0.35 * Math.max(...hits.map(({ share }) => share));
     const used = new Map();
-    const shown = found
+    const shown = hits
       .filter(({ page, share }) => {
         if (share <= least) return false;
         used.set(page, (used.get(page) || 0) + 1);
@@ -397,15 +397,15 @@
     const near = new Set(chapters.slice(0, 2).map(({ page }) => pages[page][0]));
     const few =
       pages[shown[0].page][2] === "chapter" && asked.filter((unit) => !isWeak(unit)).length < 4;
-    const own = found.filter(
+    const own = hits.filter(
       ({ id, share }) => near.has(sections[id][EXPLAINED]?.split("#")[0]) && share > 1.7 * least,
     );
     const titled = own.find((hit) => hit.titled);
     const lines = few && (titled || (own.length < 3 && own[0]));
     const card = lines ? lines.id : cards.get(address(shown[0].id));
-    const best = found.find(({ id }) => id === shown[0].id).share;
+    const best = hits.find(({ id }) => id === shown[0].id).share;
     const enough = lines && lines === titled ? least : Math.max(least, 0.9 * best);
-    if (found.some(({ id, share }) => id === card && share > enough)) {
+    if (hits.some(({ id, share }) => id === card && share > enough)) {
       const listed = shown.findIndex(({ id }) => id === card);
       if (listed > 0) shown.splice(listed, 1);
       if (listed) shown.unshift({ id: card, page: pages[sections[card][PAGE]][3] });
@@ -429,7 +429,7 @@
   }
 
   // Split a text at the query's words: [[text, true if it is a match], …]
-  function marked(text, wanted) {
+  function marked(text, matched) {
     const parts = [];
     let end = 0;
     const mark = (from, to) => {
@@ -441,12 +441,12 @@
     for (const { 0: chunk, index } of text.matchAll(CHUNK))
       if (HAN.test(chunk))
         terms(chunk).forEach((pair, n) => {
-          if (wanted.has(pair)) mark(index + n, index + n + pair.length);
+          if (matched.has(pair)) mark(index + n, index + n + pair.length);
         });
-      else if (wanted.has(chunk.toLowerCase())) mark(index, index + chunk.length);
+      else if (matched.has(chunk.toLowerCase())) mark(index, index + chunk.length);
       else
         for (const piece of chunk.matchAll(PIECE))
-          if (wanted.has(stem(piece[0].toLowerCase())) || wanted.has(piece[0].toLowerCase()))
+          if (matched.has(stem(piece[0].toLowerCase())) || matched.has(piece[0].toLowerCase()))
             mark(index + piece.index, index + piece.index + piece[0].length);
     if (end < text.length) parts.push([text.slice(end), false]);
     return parts;
@@ -455,26 +455,26 @@
   const LONG = 150;
 
   // Return the line of a section with the most query words, shortened around them.
-  function line(id, wanted) {
+  function line(id, matched) {
     let best = { count: 0, text: sections[id][TEXT].split("\n")[0], code: false };
     for (const [text, code] of [
       [sections[id][TEXT], false],
       [sections[id][CODE], true],
     ])
       for (const one of text.split("\n")) {
-        const count = new Set(tokenize(one).filter((term) => wanted.has(term))).size;
+        const count = new Set(tokenize(one).filter((term) => matched.has(term))).size;
         if (count > best.count) best = { count, text: one, code };
       }
     let { text } = best;
     if (text.length > LONG) {
-      const first = marked(text, wanted)[0];
+      const first = marked(text, matched)[0];
       const from = first[1] ? 0 : Math.max(0, first[0].length - 50);
       const start = from
         ? from + Math.max(0, text.slice(from, from + 20).search(/[\s，。；、]/) + 1)
         : 0;
       text = `${start ? "…" : ""}${text.slice(start, start + LONG)}${start + LONG < text.length ? "…" : ""}`;
     }
-    return { line: marked(text, wanted), code: best.code };
+    return { line: marked(text, matched), code: best.code };
   }
 
   const isMessage = (text) =>
@@ -494,7 +494,7 @@
   if (!form) return;
   const field = form.q;
   const list = document.getElementById("search-results");
-  const told = document.querySelector(".search-told");
+  const status = document.querySelector(".search-status");
   const dialog = form.closest("dialog");
   const root = document.documentElement.dataset.content_root || "";
   const options = () => [...list.querySelectorAll("[role=option]")];
@@ -512,14 +512,14 @@
     return element;
   };
   const option = (href, name, parts, act) => {
-    const made = make("a", name, parts, {
+    const link = make("a", name, parts, {
       href,
       role: "option",
       tabindex: "-1",
       "aria-selected": "false",
     });
-    if (act) made.addEventListener("click", act);
-    return made;
+    if (act) link.addEventListener("click", act);
+    return link;
   };
 
   function choose(number) {
@@ -537,8 +537,8 @@
   function show() {
     const query = field.value.trimStart();
     const words = query.trim();
-    const found = words ? find(query, dialog ? {} : { most: 40, perPage: 8 }) : [];
-    const groups = found.map((hit) =>
+    const hits = words ? find(query, dialog ? {} : { most: 40, perPage: 8 }) : [];
+    const groups = hits.map((hit) =>
       option(`${root}${hit.page}.html${hit.first ? "" : `#${hit.anchor}`}`, "", [
         make("span", "search-head", [
           make("span", "search-section", hit.first ? [hit.name] : hit.title),
@@ -555,25 +555,25 @@
         option(
           `${root}errors.html${globalThis.bookPasted?.address(words) ?? ""}`,
           "search-message",
-          [told.dataset.message],
+          [status.dataset.message],
           () => {
             globalThis.bookPasted.text = words;
           },
         ),
       );
-    if (dialog && found.length)
-      groups.push(option(`${form.action}?q=${inAddress(words)}`, "search-all", [told.dataset.all]));
+    if (dialog && hits.length)
+      groups.push(option(`${form.action}?q=${inAddress(words)}`, "search-all", [status.dataset.all]));
     list.replaceChildren(...groups);
     list.hidden = !groups.length;
     field.setAttribute("aria-expanded", String(!list.hidden));
     options().forEach((one, n) => {
       one.id = `search-option-${n}`;
     });
-    told.textContent = !words
-      ? told.dataset.hint
-      : found.length
-        ? told.dataset.found.replace("{n}", found.length)
-        : told.dataset.none;
+    status.textContent = !words
+      ? status.dataset.hint
+      : hits.length
+        ? status.dataset.found.replace("{n}", hits.length)
+        : status.dataset.none;
     choose(dialog ? 0 : null);
     list.scrollTop = 0;
   }
@@ -590,7 +590,7 @@
     event.preventDefault();
   });
 
-  if (field.value.trim()) told.textContent = told.dataset.loading;
+  if (field.value.trim()) status.textContent = status.dataset.loading;
   const asked = new URLSearchParams(location.search).get("q");
   if (!dialog && asked && !field.value) field.value = asked;
   ready.then(() => {

@@ -298,23 +298,23 @@ class Messages:
         heads = [*_HEAD.finditer(text)]
         kind = _kind(heads[-1][0]) if heads else ""
         line = text[heads[-1].start() :] if heads else text
-        line = _TYPE.sub("", line.replace("('", ": ", 1) if heads else line)[: _LIMITS.told]
-        mine = words(line)
+        line = _TYPE.sub("", line.replace("('", ": ", 1) if heads else line)[: _LIMITS.length]
+        own = words(line)
         digits = re.search(r"\d", line)
-        pairs = set(zip(mine, mine[1:], strict=False))
-        whole = self.weight(sorted(set(mine)))
+        pairs = set(zip(own, own[1:], strict=False))
+        whole = self.weight(sorted(set(own)))
         parts = []
         for wording in self.wordings:
             literal = wording.literal
             both = [p for p in zip(literal, literal[1:], strict=False) if p in pairs]
-            if not both and not (len(mine) <= 3 and set(mine) & set(literal)):
+            if not both and not (len(own) <= 3 and set(own) & set(literal)):
                 continue
             words_met = sorted({word for pair in both for word in pair})
             met = self.weight(words_met)
             total = self.weight(sorted(set(literal))) or 1.0
-            share, mine_share = met / total, met / (whole or 1.0)
-            unknown = sum(word not in self._rare for word in mine)
-            covered = mine_share * len(mine) / (len(mine) + unknown)
+            share, own_share = met / total, met / (whole or 1.0)
+            unknown = sum(word not in self._rare for word in own)
+            covered = own_share * len(own) / (len(own) + unknown)
             score = met * (share + covered) / 2
             other = kind and wording.kind and _kind(wording.kind) not in kind
             least = _LIMITS.telling * (
@@ -479,24 +479,24 @@ def unknown(pasted: str) -> dict[str, str] | None:
     heads = [*_HEAD.finditer(text)]
     if heads and re.search("[\u3400-\u9fff]", text[heads[-1].end() :]):
         return None
-    found = {"type": _kind(heads[-1][0]) if heads else ""}
-    line = text[heads[-1].start() :][: _LIMITS.told] if heads else text[-_LIMITS.told :]
+    facts = {"type": _kind(heads[-1][0]) if heads else ""}
+    line = text[heads[-1].start() :][: _LIMITS.length] if heads else text[-_LIMITS.length :]
     if heads or _PATTERNS["logged"].search(text):
-        kind = _general(found["type"], line)
+        kind = _general(facts["type"], line)
         if "name" in kind:
             words = re.search(kind["words"], line, re.I | re.A)
-            found |= {"kind": kind["name"], "words": words[0].replace("`", "")}
-    if not heads and "kind" not in found:
+            facts |= {"kind": kind["name"], "words": words[0].replace("`", "")}
+    if not heads and "kind" not in facts:
         return None
     frames = _frames(pasted)
     if frames:
         library = _PATTERNS["library"].search(frames[-1][1] or "")
         own = own_line(pasted) if not library else None
         if library:
-            found["library"] = library[1]
+            facts["library"] = library[1]
         elif own and own[0]:
-            found["file"], found["line"] = own
-    return found
+            facts["file"], facts["line"] = own
+    return facts
 
 
 def _general(kind: str, line: str) -> dict[str, str]:
@@ -651,7 +651,7 @@ def report(pasted: str, lang: str = "en") -> list[str]:
         return []
     if not address.startswith("https://github.com/"):
         return []
-    text = _PATTERNS["folders"].sub("", pasted.strip())[-_LIMITS.told :]
+    text = _PATTERNS["folders"].sub("", pasted.strip())[-_LIMITS.length :]
     query = urlencode({"title": "helpers.explain: ", "body": f"```text\n{text}\n```"})
     return [f"{_WORDS[lang]['report']}\n{address.removesuffix('.git')}/issues/new?{query}"]
 

@@ -82,8 +82,8 @@ def test_answer_fills_in_values_and_clearing_restores_the_list(page, url, lang):
     field.fill("zymurgy")
     message = page.locator("#error-count")
     page.wait_for_function(
-        "() => { const told = document.getElementById('error-count');"
-        " return told.textContent === told.dataset.none; }"
+        "() => { const status = document.getElementById('error-count');"
+        " return status.textContent === status.dataset.none; }"
     )
     assert message.inner_text().strip() and page.locator("#error-list").is_visible()
     assert not page.locator("#error-found > li").count()

@@ -149,7 +149,7 @@ def test_whole_chapter_run_matches_the_stored_outputs(tab, live, name):
     press(tab, "run_all")
     states = tab.evaluate(
         "() => [...document.querySelectorAll('.live-state')]"
-        ".map((told) => [told.closest('.cell').id, told.dataset.state])"
+        ".map((status) => [status.closest('.cell').id, status.dataset.state])"
     )
     assert len(states) > 10 and [s for s in states if s[1] != "done"] == []
     if len(CHAPTERS) == 2:  # others print times, which this comparison does not ignore

@@ -1,4 +1,4 @@
-"""Test pages in a browser: what readers see, press and type, in both languages."""
+"""Test the pages in a browser with mouse, keyboard and touch, in both languages."""
 
 from __future__ import annotations
 

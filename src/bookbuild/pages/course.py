@@ -41,7 +41,7 @@ class Lesson:
     title: str
     minutes: int
     tasks: Tasks
-    need: str  # Markdown: what the chapter requires, without its minutes
+    need: str  # Markdown: the requirements of the chapter, without its minutes
     earlier: list[str]  # names of the chapters before it that its prose links to
 
 

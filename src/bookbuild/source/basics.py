@@ -1,4 +1,4 @@
-"""Provide what all modules share: language codes, `BookError`, reading and writing text files."""
+"""Define the language codes and `BookError`; read and write text files."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from bookbuild.site.extensions.sphinx_internals import link_targets
 
 
 def shared(env: BuildEnvironment) -> str:
-    """Return as JSON what pages may show of others: titles, summaries, sections, labels, tasks."""
+    """Return as JSON the content that other pages may show: titles, sections, labels and tasks."""
     pages = {}
     for page in sorted(env.found_docs):
         summary, links = env.metadata[page].get("summary"), link_targets(env, page)

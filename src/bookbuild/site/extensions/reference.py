@@ -87,7 +87,7 @@ def short(
 
 
 def setup(app: Sphinx) -> None:
-    """Register the directive and what it needs."""
+    """Register the directive and its events."""
     app.setup_extension("sphinx.ext.autodoc")
     app.setup_extension("sphinx.ext.napoleon")
     app.connect("autodoc-process-docstring", plain, priority=400)  # before napoleon

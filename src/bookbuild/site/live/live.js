@@ -19,9 +19,9 @@ async function request(address, method = "GET", body = undefined, options = {}) 
 }
 
 const element = (tag, properties = {}, ...children) => {
-  const made = Object.assign(document.createElement(tag), properties);
-  made.append(...children);
-  return made;
+  const node = Object.assign(document.createElement(tag), properties);
+  node.append(...children);
+  return node;
 };
 const stored = (key) => {
   try {
@@ -178,9 +178,9 @@ const EDITS = `live:${lang}/${chapter}`;
 const SOLVED = `solved:${chapter}`;
 
 const button = (name, act, title = "") => {
-  const made = element("button", { type: "button", textContent: words[name], title });
-  made.addEventListener("click", act);
-  return made;
+  const button = element("button", { type: "button", textContent: words[name], title });
+  button.addEventListener("click", act);
+  return button;
 };
 
 const kernel = new Kernel(() => {
@@ -208,7 +208,7 @@ function run(chosen) {
       for (const cell of chosen) {
         if (stopped || !(await cell.execute())) break;
       }
-      if (bar.told.dataset.state === "busy") bar.say("idle");
+      if (bar.status.dataset.state === "busy") bar.say("idle");
     } catch {
       bar.say("unreachable");
     }
@@ -248,7 +248,7 @@ class Cell {
     });
     pre.addEventListener("keydown", (event) => this.#key(event));
 
-    this.told = element("span", { className: "live-state", role: "status" });
+    this.status = element("span", { className: "live-state", role: "status" });
     this.reset = button("reset", () => this.#reset());
     this.toggle = button("stored", () => this.#show(!this.showsStored));
     this.reset.hidden = this.toggle.hidden = true;
@@ -262,7 +262,7 @@ class Cell {
       this.lines = element("pre", { className: "live-difference", hidden: true, tabIndex: 0 });
       row.append(button("compare", () => this.#compare(solution.source)));
     }
-    row.append(this.reset, this.toggle, this.told);
+    row.append(this.reset, this.toggle, this.status);
     const input = this.box.querySelector(".cell_input");
     this.output = this.box.querySelector(".cell_output");
     this.now = element("div", { className: "cell_output live-output", hidden: true });
@@ -390,16 +390,16 @@ class Cell {
 
   forget() {
     this.ran = false;
-    this.#tell("");
+    this.#report("");
   }
 
   wait(waits = true) {
-    if (this.told && (waits || this.state === "waiting")) this.#tell(waits ? "waiting" : "");
+    if (this.status && (waits || this.state === "waiting")) this.#report(waits ? "waiting" : "");
   }
 
   async execute() {
     const begin = performance.now();
-    this.#tell("busy");
+    this.#report("busy");
     this.review();
     const result = await kernel.execute(this.code, (outputs) => this.#draw(outputs));
     this.ran = true;
@@ -409,11 +409,11 @@ class Cell {
     this.outputs = null;
     const expected = this.tags.includes("raises-exception");
     const seconds = ((performance.now() - begin) / 1000).toFixed(1);
-    if (result === "lost") this.#tell("failed");
+    if (result === "lost") this.#report("failed");
     else if (result === "error" && !(expected && same))
-      this.#tell(this.#needsOthers(outputs) ? "names" : "failed");
-    else if (same || this.edited) this.#tell("done", { seconds });
-    else this.#tell("differs", { seconds });
+      this.#report(this.#needsOthers(outputs) ? "names" : "failed");
+    else if (same || this.edited) this.#report("done", { seconds });
+    else this.#report("differs", { seconds });
     if (this.lines && this.now.textContent.trim().startsWith("✓")) {
       store(SOLVED, { ...stored(SOLVED), [this.id]: true });
       this.#solved();
@@ -453,15 +453,15 @@ class Cell {
     if (this.output) this.output.classList.toggle("live-hidden", !old);
     this.toggle.hidden = !this.now.innerHTML && !this.output;
     this.toggle.textContent = old ? words.new : words.stored;
-    if (old && !this.edited) this.#tell("");
+    if (old && !this.edited) this.#report("");
   }
 
-  #tell(state, { seconds = "" } = {}) {
+  #report(state, { seconds = "" } = {}) {
     this.state = state;
-    if (!this.told) return;
-    this.told.dataset.state = state;
+    if (!this.status) return;
+    this.status.dataset.state = state;
     const text = state ? words[state] : "";
-    this.told.textContent = text.replace("{seconds}", seconds);
+    this.status.textContent = text.replace("{seconds}", seconds);
   }
 
   // ---- exercises
@@ -495,17 +495,17 @@ for (const cell of cells) cell.review();
 // ---- the bar
 
 const bar = {
-  told: element("span", { className: "live-kernel", role: "status" }),
+  status: element("span", { className: "live-kernel", role: "status" }),
   say(state) {
-    this.told.dataset.state = state;
-    this.told.textContent = words[state].replace("{device}", gpu ? "GPU" : "CPU");
+    this.status.dataset.state = state;
+    this.status.textContent = words[state].replace("{device}", gpu ? "GPU" : "CPU");
   },
 };
 bar.say("ready");
 const bottom = element("div", { className: "live-bar", role: "region" });
 bottom.setAttribute("aria-label", words.bar);
 bottom.append(
-  bar.told,
+  bar.status,
   button("run_all", () => run(cells)),
   button("stop", () => {
     stopped = true;
