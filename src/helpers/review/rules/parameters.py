@@ -436,16 +436,18 @@ def rebuilt_model(code):
                     or getattr(use.parent, "attr", "") == "step"
                 )
             ]
-            if stepped and loops == together and "add_param_group" not in code.source:
+            inner = any(inside(use, loop) for use in stepped for loop in loops - together)
+            if stepped and (loops == together or inner) and "add_param_group" not in code.source:
                 yield one.statement
 
 
 def _constructed_class(code, value):
-    """Return the class of this file that a call makes, even moved to a device."""
+    """Return the class that a call instantiates, even moved to a device."""
     while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
         value = receiver(value)
     name = text(value.func) if isinstance(value, ast.Call) else None
-    return name if name in code.classes else None
+    known = name in code.classes or name and name[:1].isupper() and not code.dotted(value.func)
+    return name if known else None
 
 
 @rule("training-groups-partial", "wrong", ".weight")
