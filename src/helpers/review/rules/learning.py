@@ -407,7 +407,11 @@ def _own_target(code):
     for owner in code.of(ast.ClassDef):
         for name, values in owner.attributes.items():
             short, built = name.removeprefix("self."), values[0].value
-            if not _TARGET.fullmatch(short) or len(values) != 1 or not _is_network(code, built):
+            if (
+                not _TARGET_NET.fullmatch(short)
+                or len(values) != 1
+                or not _makes_network(code, built)
+            ):
                 continue
             called = any(text(one.func) == name and one.owner is owner for one in code.calls)
             if called and "backward" in code.part(owner) and not _read_outside(code, owner, short):
@@ -415,10 +419,10 @@ def _own_target(code):
                     yield values[0].statement
 
 
-_TARGET = re.compile(r"(?i)(q_?)?target(_?(q|net|network|model|q_?net\w*))*|\w+_target")
+_TARGET_NET = re.compile(r"(?i)(q_?)?target(_?(q|net|network|model|q_?net\w*))*|\w+_target")
 
 
-def _is_network(code, node):
+def _makes_network(code, node):
     """Return whether a constructor makes a network, local or imported."""
     if not isinstance(node, ast.Call) or code.called(node) == "copy.deepcopy" or node.keywords:
         return False
