@@ -152,120 +152,6 @@ def training_in_validation(code):
     yield from _training_before_loop(code)
 
 
-AMEWORK = re.compile(r"(?i)lightning|import (fastai|ignite|keras)|from (fastai|ignite|keras)")
-
-
-@rule("training-mode-lost", "wrong")
-def mode_lost(code):
-    """`model.eval()` without `model.train()` in each epoch: later epochs train in eval mode."""
-    for loop in code.loops:
-        if any(above(loop, *LOOPS)):
-            continue
-        order = events(code, loop, 3)
-        kinds = {one.what for one in order}
-        if not {"eval", "backward"} <= kinds or not kinds & {"step", "scaled"}:
-            continue
-        evals = [one for one in order if one.what == "eval"]
-        trained = {one.name.split(".")[-1] for one in _trained(code, order)}
-        mine = [e for e in evals if e.name.split(".")[-1] in trained] or evals
-        restored = re.search(_RESTORES, _texts(code, loop))
-        if not restored and _same_model(mine):
-            yield mine[0].call
-    yield from _lost_in_epoch(code)
-
-
-def _lost_in_epoch(code):
-    """`if step % 100 == 0: evaluate(model)` between batches, and `train()` once in an epoch."""
-    for loop in code.loops:
-        if not batch_loop(code, loop) or _FRAMEWORK.search(code.source):
-            continue
-        order = events(code, loop, 3)
-        kinds = {one.what for one in order}
-        if not {"eval", "backward"} <= kinds or not kinds & {"step", "scaled"}:
-            continue
-        if re.search(_RESTORES, _texts(code, loop)):
-            continue
-        first = next(n for n, one in enumerate(order) if one.what == "backward")
-        late = [one for one in order[first:] if one.what == "eval"]
-        trained = [
-            c for c in code.methods(code.function(loop), "train") if is_model(code, receiver(c))
-        ]
-        named = {(text(receiver(one)) or "").split(".")[-1] for one in trained if not one.args}
-        late = [one for one in late if one.name.split(".")[-1] in named]
-        call = _called_in(code, loop, late[0].call) if late and _same_model(late) else None
-        if call is not None and not _ends(loop, call):
-            yield call
-
-
-_RESTORES = r"\.train\(|\.training = |set_mode|training_mode|freeze|set_train"
-
-
-def _called_in(code, loop, call):
-    """Return the call in the loop that runs the given call."""
-    for one in code.calls_under(loop):
-        if one is call or any(
-            inner is call for target in code.targets(one) for inner in code.calls_under(target, 2)
-        ):
-            return one
-    return call
-
-
-def _ends(loop, call):
-    """Return whether `break` or `return` follows the evaluation, or it runs at the last batch."""
-    up = next(above(call, ast.If), None)
-    if up is None or not inside(up, loop):
-        return False
-    return isinstance(up.body[-1], ast.Break | ast.Return) or "len(" in ast.unparse(up.test)
-
-
-def _trained(code, steps):
-    return [one for one in steps if one.what == "zero_grad" and is_model(code, receiver(one.call))]
-
-
-def _texts(code, loop):
-    """Return the source of the loop and of the functions that it calls."""
-    parts = [code.part(loop)]
-    for node in code.walk(loop, 3):
-        if isinstance(node, ast.Call):
-            parts += [code.part(target) for target in code.targets(node)]
-    return "\n".join(parts)
-
-
-def _same_model(evals):
-    """Return whether no model in eval mode has the name of an untrained one, as `teacher`."""
-    names = {one.name.split(".")[-1] for one in evals}
-    frozen = {
-        "teacher",
-        "target",
-        "ema",
-        "old",
-        "ref",
-        "vae",
-        "backbone",
-        "extractor",
-        "feature_extractor",
-    }
-    return not any(word in name.lower() for name in names for word in frozen)
-
-
-@rule("training-mode-validation", "wrong")
-def training_in_validation(code):
-    """`model.train()` in a loop over validation data that has no backward pass."""
-    for loop in code.loops:
-        if not batch_loop(code, loop) or not no_graph(code, loop):
-            continue
-        order = events(code, loop, 1)
-        if any(one.what == "train" for one in order):
-            kinds = {one.what for one in order}
-            if not kinds & {"backward", "step"}:
-                train = next(one for one in order if one.what == "train")
-                if not any(
-                    one.what == "eval" and place(one.call) < place(train.call) for one in order
-                ) and _called_after(code, loop, train.call):
-                    yield train.call
-    yield from _training_before_loop(code)
-
-
 def _training_before_loop(code):
     """Yield `model.train()` at the start of `evaluate`, which has no backward pass."""
     for (_, name), function in code.functions.items():
@@ -280,9 +166,6 @@ def _training_before_loop(code):
         if [one.what for one in order] == ["train"] and loops and function.body:
             if place(order[0].call) < place(loops[0]) and not re.search("(?i)bn|dropout", name):
                 yield order[0].call
-
-
-_MODES = ("train", "eval")
 
 
 def _called_after(code, loop, train):
