@@ -298,11 +298,13 @@ def accumulation_undivided(code):
         back = [one for one in order if one.what == "backward"]
         if len(stepped) != 1 or len(back) != 1 or any(_ifs(back[0], loop)):
             continue
-        tests = [one.test for one in _ifs(stepped[0], loop)]
-        if any(
-            _every_nth(one) and re.search("(?i)accum|grad_acc", ast.unparse(one)) for one in tests
-        ):
+        tests = [ast.unparse(one.test) for one in _ifs(stepped[0], loop)]
+        every = [one for one in tests if "%" in one and _ACCUMULATES.search(one)]
+        if every and not re.match(r"\w+ [+-] \d+ %", every[0]):  # a rule of its own
             yield back[0].call
+
+
+_ACCUMULATES = re.compile("(?i)accum|grad_acc")
 
 
 def _is_micro_loop(code, loop):
@@ -310,7 +312,7 @@ def _is_micro_loop(code, loop):
     counted = (
         isinstance(loop, ast.For) and method(loop.iter) == "range" and len(loop.iter.args) == 1
     )
-    if not counted or not re.search(r"(?i)accum|grad_acc", ast.unparse(loop.iter)):
+    if not counted or not _ACCUMULATES.search(ast.unparse(loop.iter)):
         return False
     kinds = [one.what for one in events(code, loop, 0)]
     return kinds.count("backward") == 1 and not {"step", "scaled", "zero_grad"} & {*kinds}

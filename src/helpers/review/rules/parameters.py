@@ -450,9 +450,34 @@ def _constructed_class(code, value):
     return name if known else None
 
 
-@rule("training-groups-partial", "wrong", ".weight")
+def _group_not_appended(code):
+    """The last of several `group = {"params": []}`, if only the earlier ones are appended."""
+    for scope in code.scopes:
+        for name, values in scope.assigned.items():
+            groups = [one for one in values if isinstance(one.value, ast.Dict)]
+            if len(groups) < 2 or groups[-1] is not values[-1]:
+                continue
+            added = [
+                call
+                for call in code.calls
+                if method(call) == "append" and call.scope is scope and len(call.args) == 1
+                if text(call.args[0]) == name
+            ]
+            last = groups[-1].end
+            lists = {text(receiver(one)) for one in added}
+            optimized = {
+                text(one.args[0])
+                for one in code.calls_under(scope)
+                if kind(code, one) == "optimizer" and one.args and place(one) > last
+            }
+            if added and lists & optimized and all(place(one) < last for one in added):
+                yield groups[-1].statement
+
+
+@rule("training-groups-partial", "wrong", ".weight|append(")
 def groups_of_weights(code):
     """Groups of only `m.weight` and `m.bias`: any other `nn.Parameter` is in no group."""
+    yield from _group_not_appended(code)
     owned = {
         name.removeprefix("self.")
         for node in code.classes.values()
