@@ -1,6 +1,6 @@
 """Labels of a discriminator."""
 
-import re
+import ast
 
 from helpers.review.registry import rule
 from helpers.review.rules.signs import _CRITIC, _of_sample
@@ -28,7 +28,7 @@ def one_label(code):
                 continue
             if not _of_sample(code, score):
                 real.add((call.scope, label))
-            elif not _of_generator(call):
+            elif _detached(code, score):
                 fake.append((call, label))
     for call, label in fake:
         if {one for _, one in real} == {label} and (call.scope, label) in real:
@@ -46,13 +46,11 @@ def _score(code, node):
     return node if named and _CRITIC.fullmatch(named) and not code.called(node) else None
 
 
-def _of_generator(call):
-    """Return whether a loss is assigned to the name of a generator's loss."""
-    up = call
-    while not hasattr(up, "targets") and up.parent is not None:
-        up = up.parent
-    name = text(getattr(up, "targets", [None])[0]) or ""
-    return bool(re.search(r"(?i)(^|[._])g(en\w*)?_?(loss)?(_|$)|loss_?g|err_?g|adv", name))
+def _detached(code, score):
+    """Return whether the generated sample that a discriminator receives has no graph."""
+    value = code.resolved(score.args[0])
+    written = [ast.unparse(one) for one in (score, value) if isinstance(one, ast.AST)]
+    return any("detach()" in one or ".data" in one for one in written)
 
 
 def _label(code, node):

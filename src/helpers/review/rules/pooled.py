@@ -5,7 +5,7 @@ import re
 
 from helpers.review.code import Part
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, argument, const, is_open, method, receiver, text
+from helpers.review.syntax import FUNCTIONS, above, argument, const, is_open, method, receiver, text
 from helpers.review.tracing import construction
 
 _RECURRENT = {"nn.LSTM": 4, "nn.GRU": 4, "nn.RNN": 5}
@@ -52,7 +52,8 @@ def mean_over_padding(code):
     """`embedded.mean(1)` of a padded batch: the mean includes the padding."""
     for call in code.calls if _PADDED.search(code.source) else ():
         given, function = _mean_of_steps(code, call), code.function(call)
-        if given is None or not _of_padded(code, given, 0):
+        compared = any(above(call, ast.Assert, ast.Compare))
+        if given is None or compared or not _of_padded(code, given, 0):
             continue
         if not isinstance(function, FUNCTIONS) or not _masked(code, function):
             yield call
