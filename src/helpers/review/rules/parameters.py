@@ -240,11 +240,20 @@ def misspelt_flag(code):
             target = node.targets[0]
             if target.attr == "requires_grad" and const(node.value) is False:
                 module = (kind(code, target.value) or "").startswith("module:")
-                if module or _is_child(code, target.value):
+                if module or _is_child(code, target.value) or _is_part(code, target.value):
                     yield node
             elif target.attr in ("require_grad", "required_grad", "requires_grads"):
                 if text(target.value):
                     yield node
+
+
+_PARTS = re.compile(r"fc|out_?c|classifier|heads?|encoder|decoder|backbone|features|layer\d|bert")
+
+
+def _is_part(code, node):
+    """Return whether a node is `model.encoder`, a part of a model that the file does not define."""
+    named = isinstance(node, ast.Attribute) and _PARTS.fullmatch(node.attr)
+    return bool(named) and is_model(code, node.value)
 
 
 def _is_child(code, node):
