@@ -36,7 +36,7 @@ def _is_cut(code, use, forward):
     call = use.parent
     if not isinstance(call, ast.Call) or call.func is not use or code.function(use) is not forward:
         return False
-    if any(one.decorator_list for one in (forward,)):
+    if forward.decorator_list:
         return False
     up = call.parent
     cut = isinstance(up, ast.Attribute) and up.attr in ("detach", "data")

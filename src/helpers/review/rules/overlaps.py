@@ -45,7 +45,7 @@ def _overlap_loss(code, call):
     name = text(call.func)
     if not name or code.called(call):
         return None
-    targets = code.targets(call) or code._forward_of(call.func)
+    targets = code.runs(call)
     if len(targets) != 1:
         return None
     owner = targets[0].owner.name if targets[0].owner is not None else ""

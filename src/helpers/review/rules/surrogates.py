@@ -4,9 +4,9 @@ import ast
 import re
 
 from helpers.review.registry import rule
-from helpers.review.rules.learning import negated
+from helpers.review.rules.learning import differentiated, negated
 from helpers.review.rules.signs import terms
-from helpers.review.syntax import method, names_in, text
+from helpers.review.syntax import method
 
 _EXTREMES = {"torch.min": 1, "torch.minimum": 1, "torch.max": -1, "torch.maximum": -1}
 
@@ -54,27 +54,9 @@ def _is_surrogate(code, product):
 
 def _descended(code, call):
     """Return whether the value is a term of a sum on which `backward()` is called."""
-    name, waiting = None, [call]
-    for _ in range(4):
-        node = waiting.pop()
-        while isinstance(node.parent, ast.BinOp | ast.UnaryOp | ast.Attribute | ast.Call):
-            node = node.parent
-            if method(node) == "backward":
-                return True
-        name = text(node.parent.targets[0]) if isinstance(node.parent, ast.Assign) else None
-        if name is None:
-            return False
-        if name in call.scope.backward:
+    node = call
+    while isinstance(node.parent, ast.Attribute | ast.Call | ast.UnaryOp):
+        node = node.parent
+        if method(node) == "backward":
             return True
-        later = [
-            one
-            for one in code.of(ast.Assign)
-            if one.scope is call.scope
-            and one.lineno > node.lineno
-            and name in names_in(one.value)
-            and re.search("loss", text(one.targets[0]) or "")
-        ]
-        if not later:
-            return False
-        waiting.append(next(n for n in ast.walk(later[0].value) if text(n) == name))
-    return False
+    return differentiated(code, node, 0)
