@@ -742,6 +742,10 @@ class Code:
             return []
         return self._targets_by_name(call) or self._call_methods(call.func)
 
+    def runs(self, call: ast.Call) -> list[ast.AST]:
+        """Return the local functions that a call may run, including `forward` of a module."""
+        return self.targets(call) or self._forward_of(call.func)
+
     def _call_methods(self, func: ast.AST) -> list[ast.AST]:
         """Return the `__call__` that a call of an object of this file runs."""
         if not isinstance(func, ast.Name) or not self._has_call or self.dotted(func):

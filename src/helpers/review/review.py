@@ -79,7 +79,9 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
     )
 
 
-_OF_NAMES = re.compile(r"names-|rate-same-optimizer|lightning-")  # a copy changes the names
+_OF_NAMES = re.compile(
+    r"names-|rate-same-optimizer|lightning-|data-parallel-attribute"
+)  # a copy changes the names
 _FOLLOWING = re.compile(r"modules-sizes|modules-no-flatten|views-samples")  # slow: one pass only
 
 

@@ -541,6 +541,25 @@ def batches_of_one_size(code):
                 if any(re.search(r"(?i)batch_?size$", one) for one in sides):
                     yield node
     yield from _losses_of_one_size(code)
+    yield from _batches_of_one_size(code)
+
+
+def _batches_of_one_size(code):
+    """`(pred == y).sum() / batch_size` in a loop over the batches of a loader."""
+    for node in code.of(ast.BinOp):
+        loop, by = next(above(node, ast.For), None), text(node.right)
+        if loop is None or not isinstance(node.op, ast.Div) or not batch_loop(code, loop):
+            continue
+        sized = re.search(r"(?i)(^|\.)batch_?size$", by or "")
+        inner = sized and any(
+            inside(one.statement, loop) for one in node.scope.assigned.get(by, ())
+        )
+        counted = re.search(r"==.*\.sum\(|\.eq\(.*\.sum\(", ast.unparse(node.left))
+        value = code.value(node.left) if isinstance(node.left, ast.Name) else None
+        if isinstance(value, ast.Call):
+            counted = counted or re.search(r"==.*\.sum\(|\.eq\(.*\.sum\(", ast.unparse(value))
+        if sized and not inner and counted:
+            yield node
 
 
 def _losses_of_one_size(code):

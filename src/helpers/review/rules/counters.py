@@ -109,6 +109,32 @@ def mean_of_batch_accuracies(code):
         if hits and _weighted(code, call):
             yield call
     yield from _list_of_means(code)
+    yield from _sum_of_means(code)
+
+
+def _sum_of_means(code):
+    """`acc += (pred == y).float().mean()` in a test loop, divided by `len(loader)` below it."""
+    for node in code.of(ast.AugAssign):
+        loop, name = next(above(node, *LOOPS), None), text(node.target)
+        if loop is None or not name or not batch_loop(code, loop) or not no_graph(code, loop):
+            continue
+        value = receiver(node.value) if method(node.value) == "item" else node.value
+        value = code.resolved(value) if isinstance(value, ast.AST) and text(value) else value
+        divided = re.search(rf"\b{re.escape(name)} */=? *len\(", code.source)
+        if divided and isinstance(value, ast.AST) and _mean_of_equal(code, value):
+            yield node
+
+
+def _mean_of_equal(code, node):
+    """Return whether a value is the mean of a comparison, even of one with a name."""
+    if method(node) != "mean":
+        return _mean_of_hits(node)
+    whole = node.args[0] if code.called(node) and node.args else receiver(node)
+    while method(whole) in ("type", "float", "double", "to", "cpu") and receiver(whole) is not None:
+        whole = receiver(whole)
+    whole = code.resolved(whole) if isinstance(whole, ast.Name) else whole
+    equal = isinstance(whole, ast.Compare) and isinstance(whole.ops[0], ast.Eq)
+    return equal or method(whole) in ("eq",)
 
 
 def _list_of_means(code):

@@ -147,7 +147,10 @@ def drop_last_in_test(code):
 def _drops_last(code, call):
     """Return True for `drop_last=True`, even in `**options` of a dictionary of this file."""
     given = [argument(call, "drop_last")]
-    for options in (code.resolved(one.value) for one in call.keywords if one.arg is None):
+    whole = [one.value for one in call.keywords if one.arg is None]
+    if any(f"{text(one)}['drop_last']" in call.scope.assigned for one in whole):
+        return False  # changed later
+    for options in map(code.resolved, whole):
         if isinstance(options, ast.Dict):
             pairs = zip(options.keys, options.values, strict=True)
             given += [value for key, value in pairs if const(key) == "drop_last"]
@@ -514,6 +517,36 @@ def shuffled_apart(code):
                 if all(names) and names[0] != names[1] and _LABELS.search(names[1]):
                     if not _LABELS.search(names[0]) and not _SOURCE.search(names[0]):
                         yield second
+    yield from _one_shuffled(code)
+
+
+def _one_shuffled(code):
+    """Yield `random.shuffle(images)` in a dataset that reads images and labels at one index."""
+    for (_, method_), get in code.functions.items():
+        if method_ != "__getitem__" or len(get.args.args) != 2:
+            continue
+        index = get.args.args[1].arg
+        read = {
+            text(node.value)
+            for node in code.walk(get)
+            if isinstance(node, ast.Subscript) and text(node.slice) == index
+        }
+        lists = [name for name in read if name and name.startswith("self.")]
+        owner = get.owner
+        shuffled = [
+            (one, names)
+            for one in code.of(ast.Expr)
+            if one.owner is owner and (name := _shuffled(code, one))
+            if (names := {n for n in lists if name == n or _given(owner, n) == name})
+        ]
+        if len(lists) == 2 and len(shuffled) == 1 and len(shuffled[0][1]) == 1:
+            if not re.search(r"seed\(|zip\(", code.part(owner)):
+                yield shuffled[0][0]
+
+
+def _given(owner, name):
+    values = owner.attributes.get(name, ())
+    return text(values[0].value) if len(values) == 1 else None
 
 
 _LABELS = re.compile(r"(?i)(^|_)(y|labels?|targets?)(_|$)")
@@ -548,3 +581,47 @@ def parts_in_other_order(code):
 
 _OF_LABELS = re.compile(r"(?i)(y|labels?|targets?)(_|\d|$)|(train|test|val)_(y|labels?|targets?)$")
 _OF_SECOND = re.compile(r"(?i)test|val|dev|eval")
+
+
+@rule("evaluation-split-windows", "wrong", "train_test_split|random_split")
+def overlapping_windows(code):
+    """`random_split(Windows(series, 30), …)`: test windows overlap training windows."""
+    for call in code.calls:
+        name = code.called(call)
+        if name == "data.random_split" and call.args:
+            dataset = construction(code, call.args[0])
+            get = code.functions.get((text(getattr(dataset, "func", None)), "__getitem__"))
+            if get is not None and any(_is_window(code, one) for one in code.walk(get)):
+                yield call
+        elif name == "sklearn.model_selection.train_test_split" and call.args:
+            ordered = code.const(argument(call, "shuffle")) is False
+            if not ordered and _list_of_windows(code, call.args[0]):
+                yield call
+
+
+def _is_window(code, node):
+    """Return whether a node is `data[i : i + n]` with the index of the sample or loop."""
+    at = node.slice if isinstance(node, ast.Subscript) else None
+    at = at.elts[0] if isinstance(at, ast.Tuple) and at.elts else at
+    if not isinstance(at, ast.Slice) or not isinstance(at.lower, ast.Name):
+        return False
+    upper = at.upper
+    added = isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add)
+    return added and text(at.lower) in (text(upper.left), text(upper.right))
+
+
+def _list_of_windows(code, node):
+    """Return whether a list, or the array of it, has windows that a loop with step 1 appends."""
+    value = code.resolved(node) if text(node) else node
+    whole = value.args[0] if isinstance(value, ast.Call) and value.args else node
+    name = text(whole) or text(node)
+    for call in code.calls:
+        if method(call) == "append" and call.args and text(call.func.value) == name:
+            loop = next(above(call, ast.For), None)
+            window = call.args[0]
+            window = code.value(window) if isinstance(window, ast.Name) else window
+            counted = loop is not None and method(loop.iter) == "range"
+            if counted and len(loop.iter.args) < 3 and isinstance(window, ast.AST):
+                if _is_window(code, window):
+                    return True
+    return False

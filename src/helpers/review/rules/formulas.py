@@ -204,7 +204,8 @@ def std_of_variance(code):
             std = code.resolved(std)
             name = text(_exponent(code, std)) or ""
             if re.search(r"(?i)log_?(var|sigma_?sq)", name) and _is_noise(code, noise):
-                yield node
+                if not re.search(rf"exp\(-?2(\.0?)? \* {re.escape(name)}\)", code.source):
+                    yield node
 
 
 def _products(code):

@@ -102,6 +102,7 @@ def _one_not_cleared(code):
     for loop in outer_loops(code):
         order = events(code, loop)
         cleared = {one.name for one in order if one.what == "zero_grad"}
+        yield from _other_cleared(code, order, cleared)
         if not cleared or not cleared <= {*models, *models.values()}:
             continue
         for n, one in enumerate(order):
@@ -110,6 +111,20 @@ def _one_not_cleared(code):
                 shown = {one.name, models[one.name]}
                 if before and not shown & cleared and not _cleared_elsewhere(code, shown):
                     yield before[-1]
+
+
+def _other_cleared(code, order, cleared):
+    """Yield the backward pass before the step of an optimizer, if only others are cleared."""
+    stepped = {one.name for one in order if one.what == "step"}
+    known = [name for _, name, _, _ in optimizers(code)]
+    if len(stepped) != 2 or len(cleared) != 1 or not cleared < stepped or known:
+        return
+    (name,) = stepped - cleared
+    for n, one in enumerate(order):
+        if one.what == "step" and one.name == name and not _cleared_elsewhere(code, {name}):
+            before = [e.call for e in order[:n] if e.what == "backward"]
+            yield from before[-1:]
+            return
 
 
 def _cleared_elsewhere(code, names):
@@ -256,14 +271,51 @@ def accumulation_cleared(code):
         cleared = [one for one in own if one.what == "zero_grad" and not any(_ifs(one, loop))]
         stepped = [one for one in own if one.what in ("step", "scaled")]
         back = [one for one in own if one.what == "backward" and not any(_ifs(one, loop))]
-        if len(cleared) != 1 or len(stepped) != 1 or len(back) != 1:
+        same = len(cleared) == len(stepped) == len({one.name for one in cleared})
+        if not cleared or not same or len(back) != 1:
             continue
         guards = [one.test for one in _ifs(stepped[0], loop)]
         skips = [one for one in _skipped(loop, stepped[0]) if one.lineno > cleared[0].call.lineno]
         guards += [one.test for one in skips]
         if any(_every_nth(one) or _counts(one) for one in guards):
-            if cleared[0].name in (stepped[0].name, _model_of(code, stepped[0].name)):
+            pairs = zip(cleared, stepped, strict=True)
+            if all(one.name in (two.name, _model_of(code, two.name)) for one, two in pairs):
                 yield cleared[0].call
+
+
+@rule("training-accumulate-undivided", "wrong", "ccum|rad_acc")
+def accumulation_undivided(code):
+    """`loss.backward()` in each batch, `step()` in every n-th, and no division by n."""
+    if re.search(r"(/=?|\*) *\(?[\w.]*(?i:accum|grad_acc)|=.sum.|size_average|Adam", code.source):
+        return
+    for loop in code.loops:
+        if _is_micro_loop(code, loop):
+            yield from [one.call for one in events(code, loop, 0) if one.what == "backward"][:1]
+        if not isinstance(loop, ast.For) or not batch_loop(code, loop):
+            continue
+        order = [one for one in events(code, loop, 0) if one.what in _ACCUMULATED]
+        stepped = [one for one in order if one.what in ("step", "scaled")]
+        back = [one for one in order if one.what == "backward"]
+        if len(stepped) != 1 or len(back) != 1 or any(_ifs(back[0], loop)):
+            continue
+        tests = [ast.unparse(one.test) for one in _ifs(stepped[0], loop)]
+        every = [one for one in tests if "%" in one and _ACCUMULATES.search(one)]
+        if every and not re.match(r"\w+ [+-] \d+ %", every[0]):  # a rule of its own
+            yield back[0].call
+
+
+_ACCUMULATES = re.compile("(?i)accum|grad_acc")
+
+
+def _is_micro_loop(code, loop):
+    """Return whether a loop is `for micro in range(accumulation)` with only the backward pass."""
+    counted = (
+        isinstance(loop, ast.For) and method(loop.iter) == "range" and len(loop.iter.args) == 1
+    )
+    if not counted or not _ACCUMULATES.search(ast.unparse(loop.iter)):
+        return False
+    kinds = [one.what for one in events(code, loop, 0)]
+    return kinds.count("backward") == 1 and not {"step", "scaled", "zero_grad"} & {*kinds}
 
 
 _ACCUMULATED = ("zero_grad", "step", "scaled", "backward")

@@ -390,8 +390,52 @@ def target_never_updated(code):
         }
         idle = [name for name in copies if not _updated(code, owner, name)]
         if len(idle) == 1 and len(copies) == 2 and re.search(rf"self\.{idle[0]}\(", source):
-            if not re.search(r"setattr|getattr|__dict__|vars\(|\.children\(\)", code.source):
+            if not _SETS.search(code.source):
                 yield copies[idle[0]]
+    yield from _own_target(code)
+
+
+_SETS = re.compile(r"setattr|getattr|__dict__|vars\(|\.children\(\)")
+
+
+def _own_target(code):
+    """Yield the only target network of an agent, if no line of the file updates it."""
+    if _SETS.search(code.source) or re.search(r"(?i)predictor|\brnd|curios|byol", code.source):
+        return
+    if not re.search(r"(?i)reward|gamma", code.source):
+        return
+    for owner in code.of(ast.ClassDef):
+        for name, values in owner.attributes.items():
+            short, built = name.removeprefix("self."), values[0].value
+            if (
+                not _TARGET_NET.fullmatch(short)
+                or len(values) != 1
+                or not _makes_network(code, built)
+            ):
+                continue
+            called = any(text(one.func) == name and one.owner is owner for one in code.calls)
+            if called and "backward" in code.part(owner) and not _read_outside(code, owner, short):
+                if not _updated(code, owner, short):
+                    yield values[0].statement
+
+
+_TARGET_NET = re.compile(r"(?i)(q_?)?target(_?(q|net|network|model|q_?net\w*))*|\w+_target")
+
+
+def _makes_network(code, node):
+    """Return whether a constructor makes a network, local or imported."""
+    if not isinstance(node, ast.Call) or code.called(node) == "copy.deepcopy" or node.keywords:
+        return False
+    type_name = kind(code, node) or ""
+    unknown = isinstance(node.func, ast.Name) and node.func.id not in code.classes
+    named = re.search(r"(?i)net|dqn|critic|actor|model", getattr(node.func, "id", ""))
+    return type_name.startswith("module:") or bool(unknown and named)
+
+
+def _read_outside(code, owner, name):
+    """Return whether code outside the class reads the attribute, or the class has base classes."""
+    outside = [one for one in code.of(ast.Attribute) if one.attr == name and one.owner is not owner]
+    return bool(outside or owner.bases and text(owner.bases[0]) != "object")
 
 
 def _updated(code, owner, name):

@@ -173,6 +173,9 @@ def swapped(code):
     ):
         for call, given in loss_calls(code, *names):
             target = argument(call, "target", 1)
+            if isinstance(given, ast.Name) and isinstance(target, ast.Call):
+                if _of_model(code, target) and _from_loader(code, given):
+                    yield call
             if isinstance(given, ast.Name) and isinstance(target, ast.Name):
                 if (
                     pattern.match(given.id)

@@ -149,6 +149,23 @@ def training_in_validation(code):
                     one.what == "eval" and place(one.call) < place(train.call) for one in order
                 ) and _called_after(code, loop, train.call):
                     yield train.call
+    yield from _training_before_loop(code)
+
+
+def _training_before_loop(code):
+    """Yield `model.train()` at the start of `evaluate`, which has no backward pass."""
+    for (_, name), function in code.functions.items():
+        if not re.match(r"(?i)_?(val(id)?(ate|ation)?|test|eval(uate|uation)?)(_|$)", name):
+            continue
+        order = [one for one in events(code, function, 1) if one.what in (*_MODES, "backward")]
+        loops = [
+            one
+            for one in code.loops
+            if one.scope is function and batch_loop(code, one) and no_graph(code, one)
+        ]
+        if [one.what for one in order] == ["train"] and loops and function.body:
+            if place(order[0].call) < place(loops[0]) and not re.search("(?i)bn|dropout", name):
+                yield order[0].call
 
 
 def _called_after(code, loop, train):

@@ -215,6 +215,8 @@ def missing_attribute(code):
         bases = [code.dotted(base) for base in node.bases]
         if bases != ["nn.Module"] or re.search(r"attr\(|_module|register_|__dict__|@", source):
             continue
+        if (node.name, "__init__") not in code.functions and not node.attributes:
+            continue  # a part of a class
         own = {one.removeprefix("self.").partition(".")[0] for one in node.attributes}
         own |= {one.name for one in node.body if hasattr(one, "name")}
         own |= {n.id for s in node.body for n in ast.walk(s) if _is_class_name(n, s)}

@@ -172,11 +172,21 @@ def _thresholded_inside(code):
         value = node.value
         while method(value) in _KEEP and receiver(value) is not None:
             value = receiver(value)
-        above_half = isinstance(value, ast.Compare) and isinstance(value.ops[0], ast.Gt | ast.GtE)
-        if above_half and text(value.left) == name and const(value.comparators[0]) is not None:
-            names = [one.arg for one in scope.args.args if one.arg != "self"]
-            if names[:1] == [name] and not any(above(node, ast.If, ast.With)):
-                yield node
+        given = _thresholded(code, value)
+        names = [one.arg for one in scope.args.args if one.arg != "self"]
+        if given is None or names[:1] != [given] or any(above(node, ast.If, ast.With)):
+            continue
+        if given == name or len(code.uses(scope, given)) == 1:
+            yield node
+
+
+def _thresholded(code, value):
+    """Return `x` of `x > 0.5` and of `x.argmax(1)`."""
+    if isinstance(value, ast.Compare) and isinstance(value.ops[0], ast.Gt | ast.GtE):
+        return text(value.left) if const(value.comparators[0]) is not None else None
+    if method(value) != "argmax":
+        return None
+    return text(value.args[0] if code.called(value) and value.args else receiver(value))
 
 
 def _is_loss_function(code, scope):

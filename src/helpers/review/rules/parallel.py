@@ -3,9 +3,10 @@
 import ast
 import re
 
-from helpers.review.kinds import no_graph
+from helpers.review.kinds import MOVES, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
+    above,
     argument,
     exclusive,
     inside,
@@ -16,6 +17,7 @@ from helpers.review.syntax import (
     receiver,
     text,
 )
+from helpers.review.tracing import construction
 
 _BY_HAND = re.compile(r"all_reduce\(\w*[^)\n]*\.grad|(?i:average|sync|reduce)_?grad")
 
@@ -194,3 +196,49 @@ def whole_set_in_each_process(code):
         name = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else ""
         if code.const(argument(call, "shuffle", 2)) is True and name:
             yield call
+
+
+@rule("data-parallel-attribute", "raises", "DataParallel")
+def attribute_of_wrapper(code):
+    """`nn.DataParallel(net).encode(x)`: the wrapper has no attribute of the wrapped model."""
+    for node in code.of(ast.Attribute):
+        if node.attr in _OF_MODULES or not text(node.value) or text(node.value) == "self":
+            continue
+        wrapper = code.value(node.value)
+        while method(wrapper) in MOVES and receiver(wrapper) is not None:
+            wrapper = receiver(wrapper)
+        if not isinstance(wrapper, ast.Call) or not _PARALLEL.fullmatch(code.called(wrapper)):
+            continue
+        inner = construction(code, wrapper.args[0]) if wrapper.args else None
+        owned = inner is not None and _has(code, inner, node.attr)
+        guarded = any(above(node, ast.If, ast.Try, ast.IfExp)) or "hasattr" in code.source
+        if owned and not guarded and isinstance(node.ctx, ast.Load) and not _getattr(code):
+            yield node
+
+
+_PARALLEL = re.compile(
+    r"nn\.(DataParallel|DistributedDataParallel)|[\w.]*\.DistributedDataParallel"
+)
+_OF_MODULES = {
+    *("module", "forward", "train", "eval", "parameters", "named_parameters", "modules", "to"),
+    *("state_dict", "load_state_dict", "zero_grad", "cuda", "cpu", "half", "float", "training"),
+    *("children", "named_children", "named_modules", "buffers", "apply", "device", "device_ids"),
+    *("requires_grad_", "double", "no_sync", "dim", "output_device", "type", "bfloat16", "reducer"),
+}
+_PARTS = re.compile(r"fc|classifier|features|layer[1-4]|conv1|avgpool|heads?|encoder|blocks")
+
+
+def _has(code, built, name):
+    """Return whether the class of a model has a method or an attribute of this name."""
+    if code.called(built).startswith(("models.", "timm.")):
+        return bool(_PARTS.fullmatch(name))
+    owner = getattr(built.func, "id", "")
+    return any(
+        (one.name, name) in code.functions or f"self.{name}" in one.attributes
+        for one in code.bases(owner)
+    )
+
+
+def _getattr(code):
+    """Return whether a class of the file subclasses the wrapper, as with `__getattr__`."""
+    return any(name == "__getattr__" for _, name in code.functions)

@@ -240,11 +240,20 @@ def misspelt_flag(code):
             target = node.targets[0]
             if target.attr == "requires_grad" and const(node.value) is False:
                 module = (kind(code, target.value) or "").startswith("module:")
-                if module or _is_child(code, target.value):
+                if module or _is_child(code, target.value) or _is_part(code, target.value):
                     yield node
             elif target.attr in ("require_grad", "required_grad", "requires_grads"):
                 if text(target.value):
                     yield node
+
+
+_PARTS = re.compile(r"fc|out_?c|classifier|heads?|encoder|decoder|backbone|features|layer\d|bert")
+
+
+def _is_part(code, node):
+    """Return whether a node is `model.encoder`, a part of a model that the file does not define."""
+    named = isinstance(node, ast.Attribute) and _PARTS.fullmatch(node.attr)
+    return bool(named) and is_model(code, node.value)
 
 
 def _is_child(code, node):
@@ -436,21 +445,48 @@ def rebuilt_model(code):
                     or getattr(use.parent, "attr", "") == "step"
                 )
             ]
-            if stepped and loops == together and "add_param_group" not in code.source:
+            inner = any(inside(use, loop) for use in stepped for loop in loops - together)
+            if stepped and (loops == together or inner) and "add_param_group" not in code.source:
                 yield one.statement
 
 
 def _constructed_class(code, value):
-    """Return the class of this file that a call makes, even moved to a device."""
+    """Return the class that a call instantiates, even moved to a device."""
     while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
         value = receiver(value)
     name = text(value.func) if isinstance(value, ast.Call) else None
-    return name if name in code.classes else None
+    known = name in code.classes or name and name[:1].isupper() and not code.dotted(value.func)
+    return name if known else None
 
 
-@rule("training-groups-partial", "wrong", ".weight")
+def _group_not_appended(code):
+    """The last of several `group = {"params": []}`, if only the earlier ones are appended."""
+    for scope in code.scopes:
+        for name, values in scope.assigned.items():
+            groups = [one for one in values if isinstance(one.value, ast.Dict)]
+            if len(groups) < 2 or groups[-1] is not values[-1]:
+                continue
+            added = [
+                call
+                for call in code.calls
+                if method(call) == "append" and call.scope is scope and len(call.args) == 1
+                if text(call.args[0]) == name
+            ]
+            last = groups[-1].end
+            lists = {text(receiver(one)) for one in added}
+            optimized = {
+                text(one.args[0])
+                for one in code.calls_under(scope)
+                if kind(code, one) == "optimizer" and one.args and place(one) > last
+            }
+            if added and lists & optimized and all(place(one) < last for one in added):
+                yield groups[-1].statement
+
+
+@rule("training-groups-partial", "wrong", ".weight|append(")
 def groups_of_weights(code):
     """Groups of only `m.weight` and `m.bias`: any other `nn.Parameter` is in no group."""
+    yield from _group_not_appended(code)
     owned = {
         name.removeprefix("self.")
         for node in code.classes.values()

@@ -128,3 +128,10 @@ def plain_step(code):
         kinds = {one.what for one in order}
         if scaled and not plain and "step" in kinds and not kinds & {"scaled", "unscale"}:
             yield next(one.call for one in order if one.what == "step")
+        if plain and not scaled and "scaled" in kinds and not _scales(code):
+            yield plain[0].call
+
+
+def _scales(code):
+    """Return whether a scaler scales a loss, or is off."""
+    return re.search(r"\.scale\(|scale_loss|scaler\(\w+|_scaler\(|enabled=", code.source)

@@ -210,7 +210,8 @@ def no_eval_after_load(code):
         if not name or not call.args or not is_model(code, receiver(call)):
             continue
         for other in code.calls:
-            if text(other.func) == name and no_graph(code, other):
+            cut = getattr(other.parent, "attr", "") in ("detach", "data")
+            if text(other.func) == name and (cut or no_graph(code, other)):
                 yield other
                 break
 

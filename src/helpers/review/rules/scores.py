@@ -272,7 +272,8 @@ def _embedded_tokens(code, node, depth):
     constructor = construction(code, node.func) if not code.called(node) else None
     if constructor is not None and code.called(constructor) == "nn.Embedding" and node.args:
         names = " ".join(names_in(node.args[0]))
-        return bool(re.search(r"(?i)tgt|trg|target|dec|caption|\by\b", names))
+        decodes = re.search("(?i)decod|caption", getattr(node.owner, "name", ""))
+        return bool(decodes or re.search(r"(?i)tgt|trg|target|dec|caption|\by\b", names))
     inner = [*node.args[:1], *([receiver(node)] if receiver(node) is not None else [])]
     return any(_embedded_tokens(code, one, depth + 1) for one in inner)
 

@@ -38,11 +38,20 @@ def terms(node, sign=1):
         yield node, sign
 
 
-def _side(node):
-    """Return `pos` or `neg` for the name of a score or distance of such a pair."""
+def _side(node, code=None):
+    """Return `pos` or `neg` for a score or distance of such a pair, by its name or its value."""
     name = text(node) or ""
     found = {side for pattern, side in _PAIRS if pattern.search(name.rpartition(".")[2])}
+    if not found and code is not None and isinstance(value := code.value(node), ast.Call):
+        words = names_in(value)
+        found = {side for pattern, side in _LONG if any(map(pattern.fullmatch, words))}
     return found.pop() if len(found) == 1 else None
+
+
+_LONG = (
+    (re.compile(r"(?i)pos(itives?)?(_\w+)?|p"), "pos"),
+    (re.compile(r"(?i)neg(atives?)?(_\w+)?|n"), "neg"),
+)
 
 
 def _measure(code, node):
@@ -59,7 +68,8 @@ def _measure(code, node):
 
 def _order(code, node):
     """Return 1 if an expression grows when the pairs are in the right order, -1 if it falls."""
-    sides = [(_side(one), _measure(code, one), sign) for one, sign in terms(node) if _side(one)]
+    sides = [(_side(one, code), _measure(code, one), sign) for one, sign in terms(node)]
+    sides = [one for one in sides if one[0]]
     if sorted(one[0] for one in sides) != ["neg", "pos"] or sides[0][2] == sides[1][2]:
         return 0
     (positive,) = [one for one in sides if one[0] == "pos"]

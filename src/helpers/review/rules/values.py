@@ -318,5 +318,7 @@ def gathered_over_batch(code):
         given = receiver(call)
         value = code.value(given) if isinstance(given, ast.Name) else given
         known = isinstance(value, ast.Call) and not code.called(value)
-        if known and _is_tensor(code, value) and const(argument(call, "dim", 0)) == 0:
+        index = argument(call, "index", 1)
+        row = method(index) in ("view", "reshape", "flatten") and len(index.args) < 2
+        if known and _is_tensor(code, value) and const(argument(call, "dim", 0)) == 0 and not row:
             yield call

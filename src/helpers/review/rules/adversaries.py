@@ -1,0 +1,70 @@
+"""Labels of a discriminator."""
+
+import ast
+
+from helpers.review.registry import rule
+from helpers.review.rules.signs import _CRITIC, _of_sample
+from helpers.review.syntax import argument, const, method, receiver, text
+from helpers.review.tracing import loss_calls
+
+_LOSSES = (
+    ("binary_cross_entropy", "BCELoss"),
+    ("binary_cross_entropy_with_logits", "BCEWithLogitsLoss"),
+    ("mse_loss", "MSELoss"),
+)
+
+
+@rule("gan-labels", "wrong", "ones|zeros|full")
+def one_label(code):
+    """`bce(D(real), ones) + bce(D(fake.detach()), ones)`: both have the same label."""
+    if "fill_(" in code.source:
+        return
+    real, fake = set(), []
+    for names in _LOSSES:
+        for call, given in loss_calls(code, *names):
+            score = _score(code, given)
+            label = _label(code, argument(call, "target", 1))
+            if score is None or label is None:
+                continue
+            if not _of_sample(code, score):
+                real.add((call.scope, label))
+            elif _detached(code, score):
+                fake.append((call, label))
+    for call, label in fake:
+        if {one for _, one in real} == {label} and (call.scope, label) in real:
+            yield call
+
+
+def _score(code, node):
+    """Return the call of a discriminator that a loss receives."""
+    for _ in range(4):
+        if method(node) in ("view", "squeeze", "reshape", "flatten") and receiver(node) is not None:
+            node = receiver(node)
+        elif text(node):
+            node = code.value(node)
+    named = len(getattr(node, "args", ())) in (1, 2) and text(node.func)
+    return node if named and _CRITIC.fullmatch(named) and not code.called(node) else None
+
+
+def _detached(code, score):
+    """Return whether the generated sample that a discriminator receives has no graph."""
+    value = code.resolved(score.args[0])
+    written = [ast.unparse(one) for one in (score, value) if isinstance(one, ast.AST)]
+    return any("detach()" in one or ".data" in one for one in written)
+
+
+def _label(code, node):
+    """Return 1 for `torch.ones(n)`, 0 for `torch.zeros(n)`, None for other targets."""
+    for _ in range(5):
+        if text(node):
+            node = code.resolved(node)
+        elif method(node) in ("to", "cuda", "float", "type_as", "requires_grad_", "view"):
+            node = receiver(node)
+        elif method(node) in ("Variable",) and node.args:
+            node = node.args[0]
+    named = {"ones": 1, "ones_like": 1, "zeros": 0, "zeros_like": 0}
+    if method(node) in named:
+        return named[method(node)]
+    filled = method(node) in ("full", "full_like") and len(node.args) > 1
+    number = const(node.args[1]) if filled else None
+    return round(number) if isinstance(number, int | float) and 0 <= number <= 1 else None

@@ -1,0 +1,105 @@
+"""Masks of attention: positions that see themselves, padding of the other sequence."""
+
+import ast
+import re
+
+from helpers.review.registry import rule
+from helpers.review.syntax import argument, const, method, receiver, text
+from helpers.review.tracing import construction
+
+_CONVERTED = ("bool", "to", "cuda", "type", "byte", "unsqueeze", "expand", "repeat", "view")
+
+
+@rule("attention-mask-diagonal", "wrong", "triu(")
+def diagonal_masked(code):
+    """`masked_fill(torch.triu(torch.ones(n, n)).bool(), -inf)`: a position cannot see itself."""
+    for call in code.calls:
+        name = code.called(call)
+        if method(call) in ("masked_fill", "masked_fill_") and call.args:
+            mask = argument(call, "mask", int(bool(name)))
+            if mask is not None and _is_infinite(code, call.args[-1]):
+                if (made := _from_diagonal(code, mask, 0)) is not None:
+                    yield made
+        elif not name and _attends(code, call):
+            for one in call.keywords:
+                if one.arg in ("attn_mask", "tgt_mask", "src_mask", "mask"):
+                    if (made := _from_diagonal(code, one.value, 0, additive=True)) is not None:
+                        yield made
+
+
+def _attends(code, call):
+    name = code.called(construction(code, call.func))
+    return name.startswith("nn.Transformer") or name == "nn.MultiheadAttention"
+
+
+def _is_infinite(code, node):
+    """Return whether a value is -inf, or a large negative number."""
+    number = code.const(node)
+    if isinstance(number, int | float):
+        return number < -1000
+    return bool(re.search(r"-.*(inf|finfo|1e\+?\d)|finfo\(.*\)\.min", ast.unparse(node)))
+
+
+def _from_diagonal(code, node, depth, additive=False):
+    """Return the call `torch.triu(x)` whose diagonal is True in a mask, None for other masks."""
+    if depth > 8 or not isinstance(node, ast.AST):
+        return None
+    if isinstance(node, ast.Name | ast.Attribute):
+        value = code.value(node)
+        return _from_diagonal(code, value, depth + 1, additive) if value is not None else None
+    if isinstance(node, ast.Subscript):
+        return _from_diagonal(code, node.value, depth + 1, additive)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr | ast.Add):
+        found = (_from_diagonal(code, one, depth + 1, additive) for one in (node.left, node.right))
+        return next((one for one in found if one is not None), None)
+    if isinstance(node, ast.Compare):
+        number, how = const(node.comparators[0]), node.ops[0]
+        true = number == 1 and isinstance(how, ast.Eq)
+        true |= number == 0 and isinstance(how, ast.NotEq | ast.Gt)
+        return _from_diagonal(code, node.left, depth + 1) if true else None
+    return _from_call(code, node, depth, additive) if isinstance(node, ast.Call) else None
+
+
+def _from_call(code, call, depth, additive):
+    name = code.called(call)
+    if method(call) in ("triu", "triu_"):
+        inner = call.args[0] if name and call.args else receiver(call)
+        offset = argument(call, "diagonal", 1 if name else 0)
+        filled = bool(re.search(r"full\(.*-|\* ?-|-.*\*", ast.unparse(inner)))
+        boolean = re.search(r"ones|True", ast.unparse(inner)) and not filled
+        start = 0 if offset is None else code.const(offset)
+        fits = boolean if not additive else filled and "ones" not in ast.unparse(inner)
+        fits |= bool(additive and boolean and _converted(call))
+        return call if start == 0 and fits else None
+    if name or method(call) not in _CONVERTED:
+        value = code.returned(call)
+        return _from_diagonal(code, value, depth + 1, additive) if value is not None else None
+    if receiver(call) is None or any("float" in ast.unparse(one) for one in call.args):
+        return None
+    return _from_diagonal(code, receiver(call), depth + 1, additive)
+
+
+def _converted(call):
+    """Return whether a mask is boolean: `triu(…).bool()`, `triu(…) == 1`, of `dtype=torch.bool`."""
+    up = call.parent
+    while isinstance(up, ast.Attribute | ast.Call) and up.parent is not None:
+        if isinstance(up, ast.Attribute) and up.attr == "bool":
+            return True
+        up = up.parent
+    return isinstance(up, ast.Compare) or "torch.bool" in ast.unparse(call)
+
+
+@rule("attention-mask-source", "wrong", "key_padding_mask")
+def padding_of_other_sequence(code):
+    """`tgt_key_padding_mask=mask` and `memory_key_padding_mask=mask`: two sequences, one mask."""
+    for call in code.calls:
+        given = {one.arg: one.value for one in call.keywords}
+        target = given.get("tgt_key_padding_mask")
+        source = given.get("memory_key_padding_mask", given.get("src_key_padding_mask"))
+        if target is None or source is None or const(source) is not None:
+            continue
+        same = text(source) is not None and text(source) == text(target)
+        inputs = [ast.unparse(one) for one in call.args[:2]]
+        inputs += [ast.unparse(given[k]) for k in ("src", "tgt", "memory") if k in given]
+        if same and len(inputs) == len({*inputs}) == 2:
+            yield target

@@ -1,0 +1,129 @@
+"""Overlaps of masks: Dice and IoU."""
+
+import ast
+import re
+
+from helpers.review.code import Part
+from helpers.review.registry import rule
+from helpers.review.syntax import FUNCTIONS, const, method, receiver, text
+from helpers.review.tracing import construction, forward_values, loss_calls
+
+_NAMES = re.compile(r"(?i)dice|iou|jaccard|tversky")
+_INNER = re.compile(r"(?i)sigmoid|softmax|exp\(|activation|from_logits|argmax|one_hot")
+
+
+@rule("losses-dice-logits", "wrong", "dice|Dice|iou|IoU|accard|versky")
+def overlap_of_logits(code):
+    """`dice_loss(model(x), y)` of logits: the overlap requires probabilities."""
+    logits = {
+        (one.scope, ast.unparse(given))
+        for names in (
+            ("binary_cross_entropy_with_logits", "BCEWithLogitsLoss"),
+            ("cross_entropy", "CrossEntropyLoss"),
+        )
+        for one, given in loss_calls(code, *names)
+    }
+    for call in code.calls:
+        function = _overlap_loss(code, call)
+        given = call.args[0] if function is not None and call.args else None
+        if given is None or _INNER.search(code.part(function)) or not _uses_first(code, function):
+            continue
+        if (call.scope, ast.unparse(given)) in logits and text(given):
+            if not _renamed(code, given):
+                yield call
+        elif _ends_in_layer(code, given):
+            yield call
+
+
+def _renamed(code, node):
+    """Return whether a name has several values in its function: `out = sigmoid(out)`."""
+    return isinstance(node, ast.Name) and len(node.scope.assigned.get(node.id, ())) > 1
+
+
+def _overlap_loss(code, call):
+    """Return the function or `forward` of a local Dice or IoU loss that a call runs."""
+    name = text(call.func)
+    if not name or code.called(call):
+        return None
+    targets = code.runs(call)
+    if len(targets) != 1:
+        return None
+    owner = targets[0].owner.name if targets[0].owner is not None else ""
+    named = owner if targets[0].name in ("forward", "__call__") else targets[0].name
+    loss = re.search("(?i)loss", named) and "backward(" in code.source
+    return targets[0] if _NAMES.search(named) and loss else None
+
+
+def _uses_first(code, function):
+    """Return whether the function multiplies its first parameter and adds its sum."""
+    names = [one.arg for one in function.args.args if one.arg != "self"]
+    source = code.part(function)
+    return bool(names) and bool(re.search(rf"\b{names[0]}\b", source)) and ".sum(" in source
+
+
+def _ends_in_layer(code, node):
+    """Return whether a tensor is the output of a local model whose last operation is a layer."""
+    call = code.resolved(node) if text(node) else node
+    if not isinstance(call, ast.Call) or code.called(call):
+        return False
+    values = forward_values(code, call.func)
+    value = code.resolved(values[0]) if len(values) == 1 else None
+    if not isinstance(value, ast.Call) or code.called(value):
+        return False
+    built = construction(code, value.func)
+    return code.called(built) in ("nn.Conv2d", "nn.Conv3d", "nn.Linear")
+
+
+@rule("evaluation-iou-union", "wrong", "iou|IoU|IOU|accard|union")
+def sum_as_union(code):
+    """`inter / (a.sum() + b.sum())` as an IoU: the intersection is counted twice."""
+    for node in code.of(ast.BinOp):
+        if not isinstance(node.op, ast.Div) or not _of_iou(node):
+            continue
+        above_line = _plain(node.left)
+        if not re.search(r"(?i)^inter(section)?\w*$", text(above_line) or ""):
+            continue
+        below = _plain(node.right)
+        below = code.value(below) if isinstance(below, ast.Name) else below
+        if _is_total(code, _plain(below)):
+            yield node
+
+
+def _plain(node):
+    """Return `x` of `x + eps` and `(x + smooth).float()`."""
+    for _ in range(4):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            small = const(node.right) is not None or re.search(
+                r"(?i)^(self\.)?(eps\w*|smooth\w*)$", text(node.right) or ""
+            )
+            if not small:
+                return node
+            node = node.left
+        elif method(node) in ("float", "item", "double") and receiver(node) is not None:
+            node = receiver(node)
+    return node
+
+
+def _of_iou(node):
+    """Return whether a quotient is the value of an IoU, by its name or its function's."""
+    up = node.parent
+    while isinstance(up, ast.Call | ast.Attribute | ast.BinOp):
+        up = up.parent
+    name = text(up.targets[0]) if isinstance(up, ast.Assign) else ""
+    function = node.scope.name if isinstance(node.scope, FUNCTIONS) else ""
+    named = f"{name} {function}".lower()
+    return bool(re.search(r"iou|jaccard", named)) and "dice" not in named
+
+
+def _is_total(code, node):
+    """Return whether a value is a sum of two sums or of two areas."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add):
+        return False
+    return all(_is_sum(code, one) for one in (node.left, node.right))
+
+
+def _is_sum(code, node):
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    value = value.value if isinstance(value, Part) else value
+    area = re.search(r"(?i)area", text(node) or "")
+    return bool(area) or method(value) in ("sum", "count_nonzero")
