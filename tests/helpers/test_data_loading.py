@@ -816,6 +816,12 @@ def through_float(samples):
     return values.to(samples[0].dtype), real
 
 
+def lengths_in_the_dtype(samples):
+    values = pad(samples)[0]
+    lengths = torch.tensor([len(s) for s in samples]).to(values.dtype)
+    return values, torch.arange(values.shape[1]) < lengths[:, None]
+
+
 def pad_with_nan(samples):
     if not samples[0].is_floating_point():
         return pad(samples)
@@ -854,6 +860,7 @@ def emptying(samples):
         (lambda s: None, "expected a pair"),
         (torch.stack, "your code raised RuntimeError"),
         (pad_row_by_row, None),
+        (lengths_in_the_dtype, "keep the lengths as int64"),
         (lambda s: (pad(s)[0].detach(), pad(s)[1]), "the gradient does not flow"),
         (without_double, "float64 samples became torch.float32"),
         (through_float, "int64 samples were rounded"),

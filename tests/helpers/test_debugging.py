@@ -931,6 +931,7 @@ def blind_nan(labels, classes):
         (lambda y, c: torch.tensor(blind(y, c)), "expected a float, got Tensor"),
         (lambda y, c: blind(y, c) / math.log(2), "wrong even for balanced classes"),
         (lambda y, c: -math.log(y.bincount().max() / len(y)), "wrong where one class is rare"),
+        (lambda y, c: round(blind(y, c), 4), "wrong"),
         (blind_nan, "nan: 0 · log 0"),
         (blind_clamped, "wrong where one class is rare"),
         (lambda y, c: blind(y.to(torch.uint8), c), "wrong where classes are missing"),
@@ -971,6 +972,17 @@ def guarded_by_norm(model, loss, optimizer):
         return False
     optimizer.step()
     return True
+
+
+def guarded_by_largest(model, loss, optimizer):
+    model.zero_grad()
+    value = loss()
+    value.backward()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    largest = nn.utils.get_total_norm(gradients, math.inf)
+    finite = bool(value.isfinite() & largest.isfinite())
+    optimizer.step() if finite else model.zero_grad()
+    return finite
 
 
 def guarded_rolled_back(model, loss, optimizer):
@@ -1044,7 +1056,8 @@ def guarded_first_group(model, loss, optimizer):
     ("answer", "says"),
     [
         (guarded, None),
-        (guarded_by_norm, None),
+        (guarded_by_norm, "but the step was skipped"),
+        (guarded_by_largest, None),
         (lambda m, f, o: np.bool_(guarded(m, f, o)), None),
         (without("clear"), "the update contains old gradients"),
         (without("tidy"), "still contains a gradient"),

@@ -131,6 +131,14 @@ def test_check_straight_through_accepts_right_and_rejects_wrong_answers(answer, 
     expect(exercises.check_straight_through(answer), says)
 
 
+KEPT = {}
+
+
+def into_one_dictionary(model):
+    KEPT.update((name, p.detach().clone()) for name, p in model.named_parameters())
+    return KEPT
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -155,6 +163,7 @@ def test_check_straight_through_accepts_right_and_rejects_wrong_answers(answer, 
         (lambda m: m.state_dict(), "expected the keys"),
         (lambda m: {n: p.clone() for n, p in m.named_parameters()}, "still requires grad"),
         (lambda m: {}, "expected the keys"),
+        (into_one_dictionary, "a second call changed"),
         (
             lambda m: {n: torch.zeros_like(p).detach() for n, p in m.named_parameters()},
             "does not hold the parameter's values",

@@ -578,6 +578,10 @@ def mean_in_half(values, all_reduce):
         (mean_reduces_the_values, "values[0] was changed"),
         (mean_as_a_tensor, "rank 0: expected a float, got Tensor"),
         (mean_spoils, "values[0] was changed"),
+        (
+            lambda v, all_reduce: mean(v.nan_to_num(), all_reduce),
+            "a nan among the values is hidden",
+        ),
         (mean_requires_grad, "requires_grad of values[0] was changed"),
         (mean_ignores_empty_ranks, "values: rank 0 finds"),
         (lambda values, all_reduce: all_reduce(1.0), "all_reduce takes a tensor, got float"),

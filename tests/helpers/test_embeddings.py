@@ -361,6 +361,11 @@ def by_truth(vocab, vectors, dim):
     return table
 
 
+def in_small_letters(vocab, vectors, dim):
+    small = {word: vectors[word.lower()] for word in vocab if word.lower() in vectors}
+    return by_copy(vocab, {**small, **vectors}, dim)
+
+
 def zeroing(vocab, vectors, dim):
     vectors["<pad>"].zero_()
     return by_copy(vocab, vectors, dim)
@@ -371,6 +376,8 @@ def zeroing(vocab, vectors, dim):
     [
         (by_copy, None),
         (by_stack, None),
+        (lambda v, w, d: by_copy(v, {k.lower(): t for k, t in w.items()}, d), "row i must be"),
+        (in_small_letters, "they are different words"),
         (by_order, "row i must be the vector of the word with ID i"),
         (lambda *a: by_stack(*a, freeze=True), "the embedding is frozen"),
         (lambda *a: by_stack(*a, pad=False), "the padding gets a gradient"),
@@ -381,7 +388,7 @@ def zeroing(vocab, vectors, dim):
         (lambda v, w, d: by_copy(v, w, d).weight, "expected an nn.Embedding, got Parameter"),
         (
             lambda v, w, d: nn.Embedding(len(v) + 1, d, padding_idx=v["<pad>"]),
-            "expected a table of shape (6, 5), got (7, 5)",
+            "expected a table of shape (8, 5), got (9, 5)",
         ),
         (sharing, "training the embedding changed `vectors`"),
         (filling_in, "vectors was changed"),

@@ -689,6 +689,11 @@ def nucleus_sorted(logits, p):
     return chances / chances.sum(-1, keepdim=True)
 
 
+def nucleus_of_fifty(logits, p):
+    least = logits.topk(min(50, logits.shape[-1])).values[..., -1:]
+    return nucleus(logits.masked_fill(logits < least, -torch.inf), p)
+
+
 def nucleus_first_row(logits, p):
     flat = logits.reshape(-1, logits.shape[-1])
     kept = nucleus(flat[0], p) > 0
@@ -710,6 +715,7 @@ def nucleus_first_row(logits, p):
             "sum to 1",
         ),
         (nucleus_sorted, "not the most likely ones"),
+        (nucleus_of_fifty, "with p = 1 keep all tokens: the number of kept tokens is 50"),
         (nucleus_in_place, "logits was changed"),
         (nucleus_first_row, "filter each row separately"),
         (lambda x, p: nucleus(x, p) > 0, "return probabilities, got torch.bool"),
@@ -792,6 +798,14 @@ def ppl_train_and_eval(model, batches):
     return value
 
 
+def ppl_modes_of_children(model, batches):
+    modes = [(m, m.training) for m in (*model.children(), model)]
+    value = ppl(model, batches, restore=False)
+    for m, mode in modes:
+        m.train(mode) if m is not model else setattr(m, "training", mode)
+    return value
+
+
 @torch.no_grad()
 def ppl_of_losses(model, batches):
     with evaluation.evaluating(model):
@@ -810,6 +824,7 @@ def ppl_grad_off(model, batches):
     [
         (lm.perplexity, None),
         (ppl_top_mode, "restore the mode of each module"),
+        (ppl_modes_of_children, "a layer in evaluation mode inside a model in training mode"),
         (ppl_train_and_eval, "a layer in training mode inside a model in evaluation mode"),
         (ppl_grad_off, "gradients stay switched off"),
         (

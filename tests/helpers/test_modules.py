@@ -273,6 +273,11 @@ def standardized(
     return Standardized
 
 
+def one_per_shape(layers):
+    shared = {}
+    return nn.ModuleList(shared.setdefault(layer.weight.shape, layer) for layer in layers)
+
+
 def undoubled(self, x):
     return x * (torch.rand_like(x) < 0.5) if self.training else x
 
@@ -307,6 +312,7 @@ class LastLayerOnly(AsSequential):
     [
         (standardized(), None),
         (AsSequential, None),
+        (standardized(container=one_per_shape), "with equal widths"),
         (WithoutGradient, "no gradient flows through forward"),
         (LastLayerOnly, "0.weight gets no gradient"),
         (standardized(container=list, mean=lambda v: v), "expected 4 parameters"),

@@ -702,6 +702,16 @@ def remembers_for_all():
     return answer
 
 
+def positions_only(send):
+    safe = never_fatal(send)
+    return lambda *point: safe(*point)
+
+
+def drops_keywords(send):
+    safe = never_fatal(send)
+    return lambda *point, **_: safe(*point) if point else None
+
+
 class AsObject:
     def __init__(self, send):
         self.logger = monitoring.Logger(send)
@@ -715,6 +725,8 @@ class AsObject:
     [
         (never_fatal, None),
         (AsObject, None),
+        (positions_only, "called with keyword arguments it fails"),
+        (drops_keywords, "keyword arguments are not passed on"),
         (lambda send: send, "a send that fails still stops the training"),
         (lambda s: never_fatal(s, catch=ConnectionError), "a send that fails still stops"),
         (
@@ -775,6 +787,7 @@ def weighted_mean(values, weight):
         (lambda v, w: smooth(v, w, swap=True), "value 2 is "),
         (lambda v, w: list(np.cumsum(v) / np.arange(1, len(v) + 1)), "value 2 is "),
         (lambda v, w: list(v), "value 2 is "),
+        (lambda v, w: np.array(smooth(v, w)).astype(np.array(v).dtype).tolist(), "is "),
         (lambda v, w: smooth(v, w)[1:], "values, got"),
         (lambda v, w: [v.pop() for _ in list(v)], "the input list was changed"),
         (lambda v, w: None, "expected a list, got None"),

@@ -965,6 +965,8 @@ def by_nanmean(losses, limit):
         (lambda v, m: (v.masked_fill(~(v < m), 0) / (v < m).float().sum().clamp(min=1)).sum(),
          None),
         (sum_first, "divide before you add up"),
+        (lambda v, m: (v.masked_fill(~(v < m), 0) / (v < m).to(v).sum().clamp(min=1)).sum(),
+         "the count exceeds the range"),
         (lambda v, m: v.masked_fill(~(v < m), 0).sum() / ((v < m).sum() + 1e-6),
          "with float64 inputs"),
         (lambda v, m: torch.where(v < m, v, torch.zeros(len(v), dtype=v.dtype)).sum()

@@ -610,6 +610,12 @@ def through_probabilities(logits, legal):
     return -(p * p.clamp(min=1e-30).log()).sum(1)
 
 
+def by_mean_logit(logits, legal):
+    masked = logits.masked_fill(~legal, -torch.inf)
+    p = masked.softmax(1)
+    return masked.logsumexp(1) - (p * logits.masked_fill(~legal, 0)).sum(1)
+
+
 def unstable(logits, legal):
     p = logits.exp().masked_fill(~legal, 0)
     p = p / p.sum(1, keepdim=True)
@@ -622,6 +628,7 @@ def unstable(logits, legal):
         (entropy, None),
         (row_by_row, None),
         (through_probabilities, None),
+        (by_mean_logit, None),
         (lambda x, k: Categorical(logits=x).entropy(), "the illegal actions are not masked"),
         (lambda x, k: Categorical(logits=x * k).entropy(), "a logit of 0 does not mask"),
         (lambda x, k: -entropy(x, k), "the sign is wrong"),

@@ -513,7 +513,7 @@ def leaves_out_broken_rows(prediction, target):
 def one_by_one(prediction, target):
     each = [F.mse_loss(p[~t.isnan()], t[~t.isnan()])
             for p, t in zip(prediction, target, strict=True) if not t.isnan().all()]  # fmt: skip
-    return torch.stack(each).mean() if each else 0 * prediction.sum()
+    return torch.stack(each).mean() if each else prediction[:0].sum()
 
 
 @pytest.mark.parametrize(
@@ -521,6 +521,10 @@ def one_by_one(prediction, target):
     [
         (solve_mse, None),
         (one_by_one, None),
+        (
+            lambda p, t: 0 * p.sum() if t.isnan().all() else solve_mse(p, t),
+            "without an observed target it is nan, not 0",
+        ),
         (F.mse_loss, "nan * 0 and 0 / 0 are nan"),
         (lambda p, t: (p - t).square().nansum(1).div((~t.isnan()).sum(1)).mean(), "are nan"),
         (lambda p, t: (p - t.nan_to_num()).square().mean(), "missing targets count as 0"),

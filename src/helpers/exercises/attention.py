@@ -150,7 +150,9 @@ def _mask_front(f):
 def _mask_anywhere(f):
     keep = torch.rand(_between(2, 4), 6) < 0.5
     keep[:, _between(0, 5)] = True
-    _mask_hides(f, keep, _between(1, 3))
+    heads = _between(1, 3)
+    _mask_hides(f, keep, heads)
+    _mask_hides(f, keep.flip(1), heads)  # the same shape, another padding
 
 
 def check_mask(answer: Callable[[Tensor, int], Tensor]) -> Verdict:

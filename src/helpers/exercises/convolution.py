@@ -170,5 +170,12 @@ def check_signed_sqrt(answer: Callable[[Tensor], Tensor]) -> Verdict:
 
     def dtypes(f):
         in_dtypes(f, lambda x: x.sign() * x.abs().sqrt(), torch.randn(6), near=0.01)
+        x = torch.tensor([0.0, 1e-4, -0.25, 2.0, 300.0]).half().requires_grad_()
+        got = f(x)
+        a_tensor(got, x.shape, x.dtype)
+        near = torch.isclose(got, x.sign() * x.abs().sqrt(), rtol=2e-3, atol=0.01)
+        assert near.all(), "in float16 the value is wrong: 1e-8 is 0 and 300² is inf there"
+        (slope,) = torch.autograd.grad(got.sum(), x)
+        assert slope.isfinite().all(), "in float16 the gradient is not finite"
 
     return verdict(answer, [value, gradient, jump, dtypes])

@@ -118,6 +118,11 @@ def check_pad(answer: Callable[[list[Tensor]], tuple[Tensor, Tensor]]) -> Verdic
             name = str(dtype).removeprefix("torch.")
             assert values.dtype == dtype, f"{name} samples became {values.dtype}"
             assert torch.equal(values[0], samples[0]), f"{name} samples were rounded: keep {name}"
+        for dtype in (torch.bfloat16, torch.uint8):  # 257 is no number of these dtypes
+            _, real = both(f, [torch.ones(n, dtype=dtype) for n in (257, 300, 1)])
+            assert real.sum(1).tolist() == [257, 300, 1], (
+                f"the mask is wrong for 257 {dtype} values: keep the lengths as int64"
+            )
 
     def gradient(f):
         samples = [torch.rand(3, requires_grad=True), torch.rand(1, requires_grad=True)]

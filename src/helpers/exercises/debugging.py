@@ -31,7 +31,7 @@ def check_blind_loss(answer: Callable[[Tensor, int], float]) -> Verdict:
         share = labels.bincount(minlength=classes).double() / len(labels)
         right = torch.special.entr(share).sum().item()
         assert not math.isnan(got), "nan: 0 · log 0 is 0 for a class that never occurs"
-        assert math.isclose(got, right, rel_tol=1e-4, abs_tol=1e-5), (
+        assert math.isclose(got, right, rel_tol=1e-5, abs_tol=1e-6), (
             f"{complaint}: {got:.3f} instead of {right:.3f}"
         )
 
@@ -78,6 +78,10 @@ def _guarded_step_steep_but_fine(model: nn.Module, x: Tensor) -> Tensor:
     return 1e4 * _guarded_step_fine(model, x)
 
 
+def _guarded_step_huge_but_fine(model: nn.Module, x: Tensor) -> Tensor:
+    return 1e25 * _guarded_step_fine(model, x)  # the square of a gradient overflows
+
+
 def _guarded_step_root(model: nn.Module, x: Tensor) -> Tensor:  # its gradient is nan at equal pairs
     return (model(x) - model(x.clone())).square().sum(1).sqrt().mean()
 
@@ -117,9 +121,8 @@ def _guarded_step_run(
         assert str(optimizer.state_dict()) == str(state), (
             "the step was skipped, but the state of the optimizer has changed"
         )
-    (_guarded_step_steep_but_fine if loss is _guarded_step_steep_but_fine else _guarded_step_fine)(
-        twin, x
-    ).backward()
+    finite = (_guarded_step_steep_but_fine, _guarded_step_huge_but_fine)
+    (loss if loss in finite else _guarded_step_fine)(twin, x).backward()
     other.step()
     stepped = all(map(torch.allclose, model.parameters(), twin.parameters()))
     left = [p.grad for p in model.parameters() if p.grad is not None]
@@ -130,11 +133,12 @@ def _guarded_step_takes(f: Callable) -> None:
     for name in ("SGD", "Adam"):
         taken, right, _ = _guarded_step_run(f, _guarded_step_fine, name)
         large = _guarded_step_run(f, _guarded_step_steep_but_fine, name)
-        assert taken and large[0], (
-            "the loss and all gradients are finite, "
-            "but the step was skipped (a parameter without a gradient?)"
+        huge = _guarded_step_run(f, _guarded_step_huge_but_fine, name)
+        assert taken and large[0] and huge[0], (
+            "the loss and all gradients are finite, but the step was skipped "
+            "(a parameter without a gradient, or a norm that overflows?)"
         )
-        assert right and large[1], (
+        assert right and large[1] and huge[1], (
             "the step is not that of the optimizer with the gradient of this loss"
         )
 

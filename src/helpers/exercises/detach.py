@@ -151,5 +151,8 @@ def check_snapshot(answer: Callable[[nn.Module], dict[str, Tensor]]) -> Verdict:
                 p.add_(1 + torch.rand(()))
         for name, value in before.items():
             assert torch.equal(got[name], value), f"{name} changed when the model was trained on"
+        f(model)
+        for name, value in before.items():
+            assert torch.equal(got[name], value), f"a second call changed {name} of the first"
 
     return verdict(answer, [content, stays])

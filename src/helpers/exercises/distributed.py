@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -224,6 +225,10 @@ def check_mean(answer: Callable[[Tensor, Callable[[Tensor], None]], float]) -> V
     it equally often, with tensors of one shape and dtype.
     """
 
+    def broken(f: Any) -> None:
+        for got in _on_ranks(f, [torch.tensor([1.0, math.nan]), torch.ones(3)]):
+            assert math.isnan(a_float(got)), "a nan among the values is hidden"
+
     def compare(f: Any, sizes: Sequence[int], what: str, shift: float = 0) -> None:
         inputs = [torch.randn(n) + 3 * rank + shift for rank, n in enumerate(sizes)]
         right = torch.cat(inputs).double().mean().item()
@@ -254,4 +259,4 @@ def check_mean(answer: Callable[[Tensor, Callable[[Tensor], None]], float]) -> V
     def large(f: Any) -> None:
         compare(f, [500, 301], "500 + 301 values of about 1000", shift=1000)
 
-    return verdict(answer, [equal, uneven, alone, empty, large])
+    return verdict(answer, [equal, uneven, alone, empty, large, broken])

@@ -93,12 +93,13 @@ def check_mean_vectors(answer: Callable[[nn.Embedding, Tensor], Tensor]) -> Verd
 
 
 def _table_case(pad_first: bool = False) -> tuple[dict[str, int], dict[str, Tensor], int]:
-    words = ["<pad>", "<unk>", "film", "good", "bad", "plot"]
+    words = ["<pad>", "<unk>", "film", "good", "bad", "plot", "Good", "Plot"]
     ids = torch.randperm(len(words)).tolist()
     if pad_first != (ids[0] == 0):
         other = ids.index(0) or 1
         ids[0], ids[other] = ids[other], ids[0]
-    vectors = {w: torch.randn(5) for w in ("plot", "boat", "good", "<pad>", "film", "sea")}
+    known = ("plot", "boat", "good", "<pad>", "film", "sea", "Good", "Bad")
+    vectors = {w: torch.randn(5) for w in known}
     if pad_first:
         del vectors["<pad>"]
     return dict(zip(words, ids, strict=True)), vectors, 5
@@ -121,18 +122,22 @@ def _table_build(
 
 def _table_known(f: Callable) -> None:
     table, vocab, vectors = _table_build(f)
-    for word in ("film", "good", "plot"):
+    for word in ("film", "good", "plot", "Good"):
         assert torch.equal(table(torch.tensor(vocab[word])), vectors[word]), (
             "row i must be the vector of the word with ID i"
         )
 
 
 def _table_unknown(f: Callable) -> None:
-    table, vocab, _ = _table_build(f)
+    table, vocab, vectors = _table_build(f)
     unk, bad = (table.weight[vocab[word]] for word in ("<unk>", "bad"))
     assert min(unk.abs().max(), bad.abs().max()) > 1e-3 and not torch.equal(unk, bad), (
         "words without a vector need different random vectors"
     )
+    for word, other in (("bad", "Bad"), ("Plot", "plot")):
+        assert not torch.equal(table.weight[vocab[word]], vectors[other]), (
+            f"{word} has the vector of {other}: they are different words"
+        )
     again, other, _ = _table_build(f)
     assert not torch.equal(bad, again.weight[other["bad"]]), (
         "words without a vector get the same vector in each call: make it random"

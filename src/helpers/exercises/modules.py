@@ -90,6 +90,12 @@ def _standardized_registered(f):
     assert shapes == right, f"expected parameters of the shapes {right}, got {shapes}"
 
 
+def _standardized_equal(f):
+    model = f(torch.zeros(4), [4, 4, 4])
+    shapes = [tuple(p.shape) for p in model.parameters() if p.requires_grad]
+    assert shapes == 2 * [(4, 4), (4,)], f"with equal widths the parameters have shapes {shapes}"
+
+
 def _standardized_saved(f):
     model, mean, _ = _standardized_build(f)
     state = model.state_dict()
@@ -171,6 +177,7 @@ def check_standardized(answer: Callable[[Tensor, list[int]], nn.Module]) -> Verd
         answer,
         [
             _standardized_registered,
+            _standardized_equal,
             _standardized_saved,
             _standardized_moves,
             _standardized_drops,

@@ -70,6 +70,19 @@ def _never_fatal_survives_one(f: Callable[[Sink], Sink], error: type[Exception])
     assert len(warned) == 1, f"one failure, and {len(warned)} warnings"
 
 
+def _never_fatal_named(f: Callable[[Sink], Sink]) -> None:
+    got: list[tuple] = []
+
+    def send(tag: str, step: int, value: float) -> None:
+        got.append((tag, step, value))
+
+    try:
+        _never_fatal_wrap(f, send)(value=0.5, step=3, tag="loss")
+    except TypeError as error:
+        raise AssertionError(f"called with keyword arguments it fails: {error}") from None
+    assert got == [("loss", 3, 0.5)], "keyword arguments are not passed on to send"
+
+
 def _never_fatal_apart(f: Callable[[Sink], Sink]) -> None:
     def dead(*_: object) -> None:
         raise ConnectionError("the server has stopped")
@@ -114,6 +127,7 @@ def check_never_fatal(answer: Callable[[Sink], Sink]) -> Verdict:
             _never_fatal_apart,
             _never_fatal_survives_any,
             _never_fatal_interrupts,
+            _never_fatal_named,
         ],
     )
 
@@ -147,7 +161,10 @@ def check_smooth(answer: Callable[[list[float], float], Sequence[float]]) -> Ver
         assert all(map(near, got, flat)), "a flat curve does not stay flat: divide by 1 - weight**n"
 
     def formula(f: Callable) -> None:
-        values, weight = draw()
+        compare(f, *draw())
+        compare(f, [random.randint(0, 9) for _ in range(9)], 0.6)
+
+    def compare(f: Callable, values: list[float], weight: float) -> None:
         average, right = 0.0, []
         for n, value in enumerate(values, 1):
             average = weight * average + (1 - weight) * value

@@ -243,5 +243,10 @@ def check_mean_below(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
         assert torch.isclose(got, half[0], rtol=0.01), (
             f"the mean of 100 losses of 1000 in float16 is {got.item():g}: divide before you add up"
         )
+        many = f(half[:1].expand(70_000), 2000.0)
+        assert torch.isclose(many, half[0], rtol=0.1), (
+            f"the mean of 70,000 losses of 1000 in float16 is {many.item():g}: "
+            "the count exceeds the range of float16"
+        )
 
     return verdict(answer, [some, none, all_of_them, strange, free, any_dtype])

@@ -258,7 +258,7 @@ def _entropy_extremes(f):
 
 def _entropy_shifted(f, logits, legal, shift):
     moved = logits + shift
-    assert torch.allclose(f(moved, legal), _entropy(moved, legal), atol=1e-4), (
+    assert torch.allclose(f(moved, legal), _entropy(moved, legal), atol=1e-3), (
         f"wrong if all logits are near {shift:.0f}: mask with -inf and use log_softmax"
     )
 

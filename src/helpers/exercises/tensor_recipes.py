@@ -165,6 +165,10 @@ def _class_means_empty(f):
     assert torch.allclose(got, _class_means_means(values, labels, c + 2), atol=1e-5), (
         "a class without samples must give 0, and must not change the other means"
     )
+    values[labels == 0] = torch.nan
+    assert f(values, labels, c + 2)[0].isnan().all(), (
+        "a nan in the values is hidden: only a class without samples gives 0"
+    )
 
 
 def _class_means_gradient(f):

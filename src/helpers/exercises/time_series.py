@@ -169,6 +169,9 @@ def _series_edges(f):
     assert got.requires_grad, "without an observed target the result has no graph: backward fails"
     (grad,) = torch.autograd.grad(got, prediction, allow_unused=True)
     assert grad is None or (grad == 0).all(), "without an observed target the gradient is not 0"
+    for broken in (torch.nan, torch.inf):
+        got = f(torch.full((2, 3), broken, requires_grad=True), target)
+        assert got == 0, f"without an observed target it is {got.item()}, not 0"
     whole = torch.randn(2, 3)
     close(f(whole, whole + 2), torch.tensor(4.0), "wrong if no target is missing")
     first = torch.tensor([[torch.nan, torch.nan], [1.0, 3.0]])
