@@ -382,9 +382,9 @@ def alibi_plus(slopes):
     return lambda score, b, h, i, j: torch.where(i >= j, score + slopes[h] * (i - j), -math.inf)
 
 
-def alibi_capped(slopes):
+def alibi_capped(slopes, limit=8):
     def change(score, b, h, i, j):
-        return torch.where(i >= j, score - slopes[h] * (i - j).clamp(max=8), -math.inf)
+        return torch.where(i >= j, score - slopes[h] * (i - j).clamp(max=limit), -math.inf)
 
     return change
 
@@ -413,6 +413,7 @@ def alibi_distance(slopes):
         (alibi_added, None),
         (alibi_by_key, None),
         (alibi_capped, "the distance has no limit"),
+        (lambda s: alibi_capped(s, 64), "the distance has no limit"),
         (alibi_product, "only a score of -inf masks a key"),
         (alibi_distance, "only a score of -inf masks a key"),
         (alibi_low, "its score must be -inf"),

@@ -343,6 +343,11 @@ def initialize(model, kinds=KINDS, fill=nn.init.kaiming_normal_, bias=nn.init.ze
                 bias(layer.bias)
 
 
+def exact_types(model):
+    subclass = nn.modules.linear.NonDynamicallyQuantizableLinear
+    initialize(nn.ModuleList([layer for layer in model if type(layer) is not subclass]))
+
+
 def by_randn(weight):
     return torch.randn_like(weight) * (2 / weight[0].numel()) ** 0.5
 
@@ -406,6 +411,7 @@ def frozen(model):
         (first_level, "layer 1.2.0, Conv1d: std is 0.4 times"),
         (lambda m: initialize(m, (nn.Linear, nn.Conv2d)), "layer 1.2.0, Conv1d"),
         (lambda m: initialize(m, (nn.Linear, nn.Conv1d, nn.Conv2d)), "layer 5, Conv3d"),
+        (exact_types, "layer 9, NonDynamicallyQuantizableLinear: std is 0.4 times"),
         (lambda m: initialize(m, mode="fan_out"), "layer 0, Conv2d: std is 0.7 times"),
         (lambda m: initialize(m, fill=nn.init.xavier_normal_), "layer 0, Conv2d: std is 0.6"),
         (lambda m: initialize(m, fill=nn.init.kaiming_uniform_), "not drawn from a normal"),

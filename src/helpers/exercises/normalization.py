@@ -183,6 +183,7 @@ def _init_model() -> nn.Sequential:
         nn.Linear(48, 160),
         nn.utils.parametrizations.weight_norm(nn.Linear(48, 160)),
         nn.ConvTranspose2d(8, 8, 3),
+        nn.modules.linear.NonDynamicallyQuantizableLinear(48, 160),  # as in MultiheadAttention
     )
 
 
