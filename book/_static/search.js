@@ -112,10 +112,7 @@
       looked.set(
         key,
         new Map(
-          hits.map(({ id, score, terms, match }) => [
-            id,
-            [score, terms, 1, Number(titled(match))],
-          ]),
+          hits.map(({ id, score, terms, match }) => [id, [score, terms, 1, Number(titled(match))]]),
         ),
       );
     }
@@ -562,7 +559,9 @@
         ),
       );
     if (dialog && hits.length)
-      groups.push(option(`${form.action}?q=${inAddress(words)}`, "search-all", [status.dataset.all]));
+      groups.push(
+        option(`${form.action}?q=${inAddress(words)}`, "search-all", [status.dataset.all]),
+      );
     list.replaceChildren(...groups);
     list.hidden = !groups.length;
     field.setAttribute("aria-expanded", String(!list.hidden));
