@@ -1,4 +1,4 @@
-"""Masks of attention: positions that see themselves, padding of the other sequence."""
+"""Attention masks: the diagonal of a causal mask, the padding of the other sequence."""
 
 import ast
 import re
