@@ -9,13 +9,13 @@
 # make validated  run all notebooks, and record those that pass in book/validated.json
 # make warnings  run the notebooks with deprecations as errors
 # make gpu     run the notebooks and tests/gpu on a GPU with the machine's own PyTorch
-# JOBS=2 runs two tests at a time; four suit two cores, because many tests wait.
+# JOBS=4 runs four tests at a time; on two cores, two at a time take less time than four.
 # Requires Python 3.11 or newer. Packages are installed into .venv in the exact versions of
 # requirements.txt, for `make book`, `make check` and `make release` of requirements-book.txt.
 
 PYTHON ?= python3
 SERVE ?= 1
-JOBS ?= 4
+JOBS ?= 2
 # Without bytecode files, each of about a hundred processes would compile PyTorch's source again.
 unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
