@@ -163,12 +163,12 @@ def test_changed_output_breaks_the_proof(asked, mend):
         ("- `1`, because `a` is one number\n  Two were added.\n  = output\n", "", "3 to 5 choices"),
         ("+ `2`", "- `2`", "one choice is right"),
         ("- `1`", "+ `1`", "one choice is right"),
-        ("  Two were added.\n", "", "expected a reason, indented by two spaces, below"),
+        ("  Two were added.\n", "", "expected a reason in lines that are indented by two spaces"),
         ("What is `a`?\n", "What is `a`?\n  = output\n", "a proof belongs to one choice"),
         ("  = assert a == 2\n", "  = output\n  = output\n", "a proof belongs to one choice"),
         ("+ `2`，", "- `2`，", "one choice is right"),
         ("- `1`，因为", "+ `1`，因为", "one choice is right"),
-        ("  文本才会这样。\n", "", "expected a reason, indented by two spaces, below"),
+        ("  文本才会这样。\n", "", "expected a reason in lines that are indented by two spaces"),
     ],
 )  # fmt: skip
 def test_invalid_question_raises_with_its_line(old, new, what):
@@ -229,7 +229,7 @@ def test_join_inverts_split(asks, choices, data):
     assert questions.join(words, proofs) == body
     assert proofs == [proof for *_, proof in choices]
     question = questions.parse(words)
-    assert question.asks == asks and [c.right for c in question.choices].index(True) == right
+    assert question.text == asks and [c.right for c in question.choices].index(True) == right
 
 
 def test_every_question_round_trips_through_dump():

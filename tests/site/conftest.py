@@ -111,7 +111,7 @@ def contexts(browser):
         "phone": browser.new_context(viewport={"width": 375, "height": 720}, locale="zh-CN"),
     }
     for context in result.values():
-        context.set_default_timeout(60_000)  # four tests may run on two slow cores
+        context.set_default_timeout(60_000)  # several tests may share two slow cores
     yield result
     for context in result.values():
         context.close()

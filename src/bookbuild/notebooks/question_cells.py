@@ -18,15 +18,15 @@ def html(words: str, name: str, lang: str) -> str:
     labels = words_of(lang, "questions")
     lines = [
         f'<div class="predict" role="group" data-cell="{name}">',
-        f"<p><strong>{labels['title']}</strong> {inline(question.asks)}</p>",
+        f"<p><strong>{labels['title']}</strong> {inline(question.text)}</p>",
     ]
     for choice in question.choices:
         kind, sign, verdict = (
             ("yes", "✓", labels["yes"]) if choice.right else ("no", "✗", labels["no"])
         )
         lines += [
-            f'<details class="{kind}"><summary>{inline(choice.says)}</summary>',
-            f"<p><strong>{sign} {labels[kind]}</strong> {inline(choice.why)}</p></details>",
+            f'<details class="{kind}"><summary>{inline(choice.text)}</summary>',
+            f"<p><strong>{sign} {labels[kind]}</strong> {inline(choice.reason)}</p></details>",
         ]
     return "\n".join([*lines, "</div>"])
 
@@ -38,8 +38,8 @@ def markdown(words: Words, lang: str) -> str:
     """
     question = parse(words.zh or words.en if lang == "zh" else words.en)
     labels = words_of(lang, "questions")
-    lines = [f"**{labels['title']}** {question.asks}"]
+    lines = [f"**{labels['title']}** {question.text}"]
     for choice in question.choices:
         verdict = f"✓ {labels['yes']}" if choice.right else f"✗ {labels['no']}"
-        lines += [f"- {choice.says}", f"  **{verdict}** {choice.why}"]
+        lines += [f"- {choice.text}", f"  **{verdict}** {choice.reason}"]
     return "\n".join(lines)

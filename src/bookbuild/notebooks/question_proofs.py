@@ -19,13 +19,13 @@ def problems(words: str, proofs: list[str], name: str, nb: NotebookNode) -> Iter
     if name not in cells:
         return  # the notebook is older than the text
     for choice, proof in zip(parse(words).choices, proofs, strict=True):
-        where = f"predict: {choice.says!r}"
+        where = f"predict: {choice.text!r}"
         if proof.startswith("assert "):
             if not _stands(proof, cells.values()):
                 yield f"{where}: no cell has `{proof}`"
             continue
         form = re.fullmatch(r"output(?: of ([\w-]+))?", proof)
-        code = re.match(r"(`+)(.+?)\1", choice.says)
+        code = re.match(r"(`+)(.+?)\1", choice.text)
         if not form:
             yield f"{where}: expected a proof `= output` or `= assert …`, got {proof!r}"
         elif not code:

@@ -37,15 +37,15 @@ class Choice:
     """A choice of a question and its reason."""
 
     right: bool
-    says: str
-    why: str
+    text: str
+    reason: str
 
 
 @dataclass(frozen=True)
 class Question:
     """A question with its choices, in one language."""
 
-    asks: str
+    text: str
     choices: list[Choice]
 
 
@@ -86,19 +86,21 @@ def parse(words: str) -> Question:
     Raises:
         ValueError: the block is malformed.
     """
-    asks, *blocks = re.split(r"(?:^|\n)(?=[+-] )", words)
+    text, *blocks = re.split(r"(?:^|\n)(?=[+-] )", words)
     choices = []
     for block in blocks:
-        says, *why = block.split("\n")
-        if not why or not all(line.startswith("  ") and line.strip() for line in why):
+        choice, *reason = block.split("\n")
+        if not reason or not all(line.startswith("  ") and line.strip() for line in reason):
             raise ValueError(
-                f"expected a reason, indented by two spaces, below {says!r}, got {why}"
+                f"choice {choice!r}: expected a reason in lines that are indented by two spaces, "
+                f"got {reason}"
             )
-        choices.append(Choice(says[0] == "+", says[2:].strip(), " ".join(x.strip() for x in why)))
-    if not asks.strip():
+        reason = " ".join(line.strip() for line in reason)
+        choices.append(Choice(choice[0] == "+", choice[2:].strip(), reason))
+    if not text.strip():
         raise ValueError("no question before the choices")
     if len(choices) not in CHOICES:
         raise ValueError(f"expected {CHOICES[0]} to {CHOICES[-1]} choices, got {len(choices)}")
     if [c.right for c in choices].count(True) != 1:
         raise ValueError("one choice is right (+), the others are wrong (-)")
-    return Question(" ".join(asks.split("\n")), choices)
+    return Question(" ".join(text.split("\n")), choices)
