@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from bookbuild.notebooks import forked_kernels
 from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.execution import prepare_kernels
 from bookbuild.source.checkout import BookError, write_text
@@ -65,6 +67,18 @@ def pytest_ignore_collect(collection_path, config):
 
 def is_cell(item) -> bool:
     return type(item).__name__ == "IPyNbCell"
+
+
+def pytest_collection_finish(session):
+    """Fork kernels if several notebooks run on the CPU; see `bookbuild.notebooks.forked_kernels`.
+
+    With `BOOK_WARNINGS=error`, each kernel imports PyTorch itself, so that its warnings raise.
+    """
+    paths = {item.path for item in session.items if is_cell(item)}
+    several = sum("import torch" in path.read_text("utf8") for path in paths) > 2
+    forks = not session.config.stash[CUDA] and os.environ.get("BOOK_WARNINGS") != "error"
+    if several and forks and forked_kernels.SUPPORTED:
+        forked_kernels.fork_kernels()
 
 
 def pytest_runtest_setup(item):

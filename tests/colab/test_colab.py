@@ -134,7 +134,7 @@ def test_wheel_works_without_dependencies(tmp_path, repository):
 
 
 # The tests of the notebooks run all chapters; BOOK_COLAB=all runs them here, too.
-CHAPTERS = ["detach", "data_parallel"]
+CHAPTERS = ["detach"]
 
 
 @pytest.mark.parametrize(

@@ -656,7 +656,7 @@ def test_workers_speed_up_waiting_only():
 
 # ---------------------------------------------------------------- exercises
 
-CHECKED = 40  # runs of a checker on each answer
+CHECKED = 20  # runs of a checker on each answer
 
 
 def blocks(n, info):

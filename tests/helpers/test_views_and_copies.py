@@ -363,7 +363,7 @@ def test_check_compact_returns_the_expected_verdict(answer, says):
 
 
 def test_solutions_pass_for_every_draw():
-    for seed in range(300):
+    for seed in range(100):
         torch.manual_seed(seed)
         for found, checks in [
             (exercises.check_position(position), 5),

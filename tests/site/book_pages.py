@@ -13,8 +13,9 @@ NAMES = [chapter["file"] for part in TOC["parts"] for chapter in part["chapters"
 LANGUAGES = {"en": "en", "zh": "zh-CN"}
 HAN = re.compile("[\u3400-\u9fff]")
 
-# Screen widths of phones, and styles that make text narrower or wider than this machine's fonts.
-PHONES = (320, 360, 375, 390, 414)
+# Screen widths of phones, without those between two breakpoints of the styles; styles that make
+# text narrower or wider than this machine's fonts.
+PHONES = (320, 414)
 LETTERS = {
     "as installed": "",
     "narrow": "* { font-family: 'Liberation Sans Narrow', 'Noto Sans CJK SC' !important }",

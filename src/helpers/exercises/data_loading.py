@@ -24,11 +24,11 @@ def check_share(answer: Callable[[int, Any], Iterable[int]]) -> Verdict:
 
     def ask(f, n, workers):
         shares = []
-        for worker in range(workers):
-            info = SimpleNamespace(id=worker, num_workers=workers)
-            with random_state_kept(RANDOM):
+        with random_state_kept(RANDOM):
+            for worker in range(workers):
+                info = SimpleNamespace(id=worker, num_workers=workers)
                 shares.append(list(f(n, info)))
-            assert vars(info) == {"id": worker, "num_workers": workers}, "info was changed"
+                assert vars(info) == {"id": worker, "num_workers": workers}, "info was changed"
         return [ints(share, "expected indices, plain integers") for share in shares]
 
     def some():

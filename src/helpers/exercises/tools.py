@@ -349,7 +349,10 @@ def _seeded_python(before: Any) -> bool:
 
     The generator computes 624 words at a time; drawing only moves a position until all are used.
     """
-    now, copy = random.getstate()[1][:-1], random.Random()
+    now = random.getstate()[1][:-1]
+    if now == before[1][:-1]:
+        return False
+    copy = random.Random()
     copy.setstate(before)
     for _ in range(_ROUNDS):
         if copy.getstate()[1][:-1] == now:
@@ -360,7 +363,10 @@ def _seeded_python(before: Any) -> bool:
 
 def _seeded_numpy(before: Any) -> bool:
     """Return whether the state of `numpy.random` was set, not reached from `before` by drawing."""
-    now, copy = np.random.get_state()[1], np.random.RandomState()
+    now = np.random.get_state()[1]
+    if np.array_equal(now, before[1]):
+        return False
+    copy = np.random.RandomState()
     copy.set_state(before)
     for _ in range(_ROUNDS):
         if np.array_equal(copy.get_state()[1], now):
