@@ -292,6 +292,7 @@ def validated_on_test(code):
 def validated_on_train(code):
     """`val_loader = DataLoader(train_set)`: the validation is on the training samples."""
     yield from _iterator_of_train(code)
+    yield from _trainer_of_train(code)
     yield from _sampler_of_train(code)
     split = re.search(r"(?i)sampler|subset|split|indices|fold", code.source)
     trained = [
@@ -310,6 +311,14 @@ def validated_on_train(code):
         plain = not split or given in trained and argument(node.value, "sampler") is None
         if held_out and plain and "train" not in name.lower() and _TRAIN_SET.search(given):
             yield node
+
+
+def _trainer_of_train(code):
+    """`Trainer(model, train_dataset=data, eval_dataset=data)`."""
+    for call in code.calls:
+        pair = argument(call, "train_dataset"), argument(call, "eval_dataset")
+        if None not in pair and text(pair[0]) and text(pair[0]) == text(pair[1]):
+            yield call
 
 
 def _sampler_of_train(code):

@@ -688,6 +688,16 @@ def weights_are_frequencies(code):
         given = argument(call, "weight", 2 if name.startswith("F.") else 0)
         if given is not None and _is_frequency(code, given):
             yield call
+    for call in code.calls:
+        given = argument(call, "weights", 0) if _is_sampler(code, call) else None
+        given = code.resolved(given) if text(given) else given
+        looked_up = isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Name)
+        if looked_up and _is_frequency(code, given.value):
+            yield call
+
+
+def _is_sampler(code, call):
+    return code.called(call).endswith("WeightedRandomSampler")
 
 
 _CASTS = ("tensor", "FloatTensor", "Tensor", "as_tensor", "from_numpy", "array", "asarray")

@@ -11,6 +11,7 @@ from helpers.review.syntax import (
     above,
     argument,
     const,
+    exclusive,
     is_open,
     method,
     place,
@@ -586,3 +587,36 @@ def _is_plain(code, value):
     if isinstance(value, ast.Name):
         return isinstance(const(code.value(value)), int | str) or value.id.endswith(("path", "dim"))
     return const(value) is not None or code.called(value).startswith("torch.")
+
+
+@rule("modules-layer-twice", "wrong")
+def layer_twice(code):
+    """`self.fc2` is called twice and `self.fc3`, of the same sizes, never: probably a typo."""
+    for owner in module_classes(code):
+        forward = code.functions.get((owner.name, "forward"))
+        if forward is None or _reads_by_name(code, owner):
+            continue
+        built = {
+            name: values[0].value
+            for name, values in owner.attributes.items()
+            if len(values) == 1 and code.called(values[0].value).startswith("nn.")
+        }
+        for name, value in built.items():
+            other = _next_name(name)
+            calls = [one for one in code.calls_under(forward) if text(one.func) == name]
+            if other not in built or len(calls) != 2 or not learns(code, built[other]):
+                continue
+            used = len(re.findall(rf"{re.escape(other[5:])}\b", code.source))
+            if code.called(value) == code.called(built[other]) and used == 1:
+                if not exclusive(*calls):
+                    yield calls[1]
+
+
+def _next_name(name):
+    """Return `self.fc3` for `self.fc2`."""
+    number = re.search(r"\d+$", name)
+    return name[: number.start()] + str(int(number[0]) + 1) if number else ""
+
+
+def _reads_by_name(code, owner):
+    return re.search(r"getattr|children\(|modules\(|__dict__", code.part(owner))

@@ -193,6 +193,27 @@ def last_of_padded(code):
                 same = isinstance(value, Part) and value.value is call or value is call
                 if same and (last_step(node) if leads else const(node.slice) == -1):
                     yield node
+    yield from _lengths_unused(code)
+
+
+def _lengths_unused(code):
+    """`forward(self, x, lengths)` with `out[:, -1]` of a recurrent layer, and unused lengths."""
+    for (owner, name), function in code.functions.items():
+        given = [one.arg for one in function.args.args if re.search(_LENGTHS, one.arg)]
+        if owner is None or name != "forward" or not given or "Embedding(" not in code.source:
+            continue
+        if any(code.uses(function, one) for one in given):
+            continue
+        for node in code.walk(function):
+            value = code.value(node.value) if isinstance(node, ast.Subscript) else None
+            if not isinstance(value, Part) or value.index != 0 or not last_step(node):
+                continue
+            built = construction(code, getattr(value.value, "func", None))
+            if code.called(built) in ("nn.LSTM", "nn.GRU", "nn.RNN"):
+                yield node
+
+
+_LENGTHS = r"(^|_)(lengths?|lens?|seq_?lens?)$"
 
 
 @rule("sequences-view", "wrong")
