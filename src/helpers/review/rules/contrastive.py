@@ -13,7 +13,7 @@ _KEPT = re.compile(r"(normalize|to|cuda|float|view|reshape|flatten|contiguous)$"
 
 @rule("losses-contrastive-self", "wrong", "cat(|vstack(|concat(")
 def diagonal_kept(code):
-    """`cross_entropy(z @ z.T / t, partner)` of `z = cat([a, b])`: each row's best match is itself."""
+    """`cross_entropy(z @ z.T / t, partner)` of `z = cat([a, b])`: each row matches itself best."""
     for node in code.of(ast.BinOp, ast.Call):
         function, given = code.function(node), _with_itself(code, node)
         if given is None or not isinstance(function, FUNCTIONS) or not _joined(code, given, 0):
@@ -25,7 +25,7 @@ def diagonal_kept(code):
 
 
 def _with_itself(code, node):
-    """Return `z` of `z @ z.T`, `torch.mm(z, z.t())` and `cosine_similarity(z[:, None], z[None])`."""
+    """Return `z` of `z @ z.T`, `mm(z, z.t())` and `cosine_similarity(z[:, None], z[None])`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         pair = node.left, node.right
     elif code.called(node) in ("torch.mm", "torch.matmul") and len(node.args) == 2:

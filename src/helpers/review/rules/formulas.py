@@ -392,7 +392,7 @@ def _scaled(node):
 
 
 def _added_to_loss(code, node, how):
-    """Return whether a reconstruction loss plus or minus the value is computed, and no other sum."""
+    """Return whether the value is added to a reconstruction loss, or subtracted, and no more."""
     up = node.parent
     uses = [node]
     if isinstance(up, ast.Assign):
@@ -420,8 +420,10 @@ def _weighted(node):
     """Return the product `beta * kl` of a node, else the node."""
     up = node.parent
     if isinstance(up, ast.BinOp) and isinstance(up.op, ast.Mult):
-        other = text(up.left if node is up.right else up.right) or ""
-        return up if re.search(r"(?i)beta|weight|lambda", other) else node
+        factor = up.left if node is up.right else up.right
+        positive = isinstance(const(factor), int | float) and const(factor) > 0
+        named = re.search(r"(?i)beta|weight|lambda", text(factor) or "")
+        return up if positive or named else node
     return node
 
 

@@ -65,7 +65,8 @@ def head_frozen(code):
         around = "\n".join(
             later if loop.scope is code.tree else later[: _end(loop) - loop.end_lineno]
         )
-        changed = r"requires_grad|unfreeze|= *nn\.(Linear|Sequential)|\.(fc|heads?|classifier)\b(?!.*in_f)"
+        changed = r"requires_grad|unfreeze|= *nn\.(Linear|Sequential)|"
+        changed += r"\.(fc|heads?|classifier)\b(?!.*in_features)"
         replaced = _replaced_before(code, loop, model)
         trained = rf"\b{re.escape(model)}\.parameters\(" if replaced else _optimizes(model)
         if re.search(trained, around) and not re.search(changed, around):

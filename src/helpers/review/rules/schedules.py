@@ -371,7 +371,7 @@ def batches_in_epochs(code):
         if not loops or not _counts_batches(code, constructor):
             continue
         same = [one for one in stepped if construction(code, receiver(one)) is constructor]
-        epochs = re.search(r"(?i)epoch", _target(loops[0])) and not batch_loop(code, loops[0])
+        epochs = re.search(r"(?i)epoch|^ep?$", _target(loops[0])) and not batch_loop(code, loops[0])
         inner = [one for one in code.walk(loops[0], 2) if isinstance(one, ast.For)]
         trained = any(
             code.methods(one, "backward", follow=1) for one in inner if one is not loops[0]

@@ -75,6 +75,8 @@ _SOFTMAX = ("module:Softmax", "module:LogSoftmax")
 def _is_batch(code, node):
     """Return True for a model's output of a batch, or a layer's output in `forward`."""
     value = code.resolved(node)
+    if isinstance(value, ast.Subscript) and ast.unparse(value.slice) in ("(:, -1)", "(:, -1, :)"):
+        return True  # the last position of a batch of sequences
     if isinstance(value, Part) or not isinstance(value, ast.Call):
         return False
     if any(isinstance(one, ast.Constant | ast.Subscript) for one in value.args):
