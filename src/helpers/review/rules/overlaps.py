@@ -31,8 +31,14 @@ def overlap_of_logits(code):
         if (call.scope, ast.unparse(given)) in logits and text(given):
             if not _renamed(code, given):
                 yield call
-        elif _ends_in_layer(code, given):
+        elif _ends_in_layer(code, given) or _takes_logits(function):
             yield call
+
+
+def _takes_logits(function):
+    """Return whether the first parameter of a loss is named `logits`."""
+    names = [one.arg for one in function.args.args if one.arg != "self"]
+    return bool(re.fullmatch("(y_)?logits?", names[0]))
 
 
 def _renamed(code, node):
