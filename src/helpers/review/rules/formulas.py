@@ -161,6 +161,9 @@ def _triangle(code, call):
 _SHAPED = ("bool", "to", "cuda", "unsqueeze", "expand", "repeat", "view", "reshape")
 
 
+_TOKENS = re.compile(r"(?i)([\w.]*[._])?(input_ids|ids|tokens?|src|tgt|trg|seqs?|sentences?)")
+
+
 def _compared_mask(code, node, depth):
     """Return the meaning of True in `ids != pad` and `mask == 0`, as `keeps_true` does."""
     other, equal = node.comparators[0], isinstance(node.ops[0], ast.Eq)
@@ -169,6 +172,8 @@ def _compared_mask(code, node, depth):
     if re.search(
         r"(?i)(^|[._])pad(ding)?(_?(idx|index|id|token|token_id|value))?$", text(other) or ""
     ):
+        return not equal
+    if const(other) == 0 and _TOKENS.fullmatch(text(node.left) or ""):
         return not equal
     inner = keeps_true(code, node.left, depth + 1)
     if inner is None and re.fullmatch(r"(\w+\.)?attention_masks?", text(node.left) or ""):

@@ -13,6 +13,7 @@ from helpers.review.syntax import (
     const,
     exclusive,
     is_open,
+    last,
     method,
     place,
     receiver,
@@ -242,6 +243,12 @@ def multiplied(code):
             for side in (node.left, node.right):
                 if isinstance(side, ast.List) and any(learns(code, one) for one in side.elts):
                     yield node
+    for call in code.calls:
+        given = call.args[0] if call.args and code.called(call) == "nn.ModuleList" else None
+        if isinstance(given, ast.ListComp) and isinstance(given.elt, ast.Name):
+            bound = {last(one) for g in given.generators for one in ast.walk(g.target)}
+            if given.elt.id not in bound:
+                yield given
 
 
 @rule("modules-made", "wrong")
