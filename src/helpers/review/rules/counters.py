@@ -118,9 +118,13 @@ def _sum_of_means(code):
         loop, name = next(above(node, *LOOPS), None), text(node.target)
         if loop is None or not name or not batch_loop(code, loop) or not no_graph(code, loop):
             continue
-        value = receiver(node.value) if method(node.value) == "item" else node.value
+        value, over = node.value, re.escape(ast.unparse(iterated(loop.iter)))
+        inside_ = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
+        divided = inside_ and re.fullmatch(rf"len\({over}\)", ast.unparse(value.right))
+        value = value.left if divided else value
+        value = receiver(value) if method(value) == "item" else value
         value = code.resolved(value) if isinstance(value, ast.AST) and text(value) else value
-        divided = re.search(rf"\b{re.escape(name)} */=? *len\(", code.source)
+        divided = divided or re.search(rf"\b{re.escape(name)} */=? *len\(", code.source)
         if divided and isinstance(value, ast.AST) and _mean_of_equal(code, value):
             yield node
 

@@ -309,8 +309,26 @@ def validated_on_train(code):
         given = text(argument(node.value, "dataset", 0)) or ""
         held_out = re.search(r"(?i)(^|[._'])(val|valid|validation|test)(_|$|'|loader)", name)
         plain = not split or given in trained and argument(node.value, "sampler") is None
-        if held_out and plain and "train" not in name.lower() and _TRAIN_SET.search(given):
+        if not held_out or "train" in name.lower():
+            continue
+        if plain and _TRAIN_SET.search(given) or _also_trained(code, node):
             yield node
+
+
+def _also_trained(code, node):
+    """Return whether the loader of the training batches has the same dataset, without a sampler."""
+    given = argument(node.value, "dataset", 0)
+    if not isinstance(given, ast.Name) or "ampler" in ast.unparse(node.value):
+        return False
+    return any(
+        code.called(one.value) == "data.DataLoader"
+        and re.match(r"(?i)(self\.)?train", text(one.targets[0]) or "")
+        and "ampler" not in ast.unparse(one.value)
+        and text(other := argument(one.value, "dataset", 0)) == given.id
+        and code.value(other) is code.value(given)
+        for one in code.of(ast.Assign)
+        if one.scope is node.scope
+    )
 
 
 def _trainer_of_train(code):

@@ -16,7 +16,7 @@ from helpers.review.syntax import (
     receiver,
     text,
 )
-from helpers.review.tracing import construction
+from helpers.review.tracing import collected, construction
 
 
 @rule("images-pair-random", "wrong")
@@ -226,8 +226,8 @@ def random_parts(code, node):
     node = code.value(node) if isinstance(node, ast.Name | ast.Attribute) else node
     if code.called(node) != "transforms.Compose" or not node.args:
         return []
-    given = node.args[0]
-    return [one for one in getattr(given, "elts", ()) if _AUGMENTS.fullmatch(code.called(one))]
+    steps = collected(code, node.args[0])
+    return [one for one in steps if _AUGMENTS.fullmatch(code.called(one))]
 
 
 def _is_test_set(code, call):
@@ -243,7 +243,9 @@ def augmented_test(code):
         r"(?i)^(test|val(id)?|eval)_?(transforms?|tfms?|aug\w*|tf)$|"
         r"^transforms?_(test|val(id)?|eval)$"
     )
-    held_out = re.compile(r"(?i)^(self\.)?(test|val(id)?|validation)_?(set|data|dataset|ds)$")
+    held_out = re.compile(
+        r"(?i)^(self\.)?(test|val(id)?|validation)_?(set|data|dataset|ds)$|^dataset_?(val|test)$"
+    )
     for scope in code.scopes:
         for name, values in scope.assigned.items():
             for one in values:

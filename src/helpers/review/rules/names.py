@@ -19,6 +19,7 @@ from helpers.review.syntax import (
     const,
     exclusive,
     method,
+    place,
     receiver,
     text,
 )
@@ -337,7 +338,7 @@ def read_before_assignment(code):
                 continue
             for one in values:
                 read = _own_read(one, name)
-                if read is not None and not _assigned_before(one, values):
+                if read is not None and not _assigned_before(code, one, name):
                     yield read
 
 
@@ -373,9 +374,13 @@ def _own_read(given, name):
 _OWN = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
 
 
-def _assigned_before(given, values):
-    """Return whether an assignment above the statement may have run before it."""
+def _assigned_before(code, given, name):
+    """Return whether a statement above this one may have assigned the name."""
     return any(
-        one is not given and one.end < given.end and not exclusive(one.statement, given.statement)
-        for one in values
+        isinstance(one, ast.Name)
+        and one.id == name
+        and not isinstance(one.ctx, ast.Load)
+        and place(one) < place(given.statement)
+        and not exclusive(one, given.statement)
+        for one in code.walk(given.statement.scope)
     )

@@ -308,14 +308,20 @@ def _reduces(code, call):
     if is_open(constructor):
         return False
     old = argument(constructor, "reduce") or argument(constructor, "size_average")
-    return (
-        old is None
-        and code.const(argument(constructor, "reduction")) in (None, "mean")
-        and (
-            argument(constructor, "reduction") is None
-            or code.const(argument(constructor, "reduction")) == "mean"
-        )
-    )
+    given = argument(constructor, "reduction")
+    if old is not None:
+        return False
+    return given is None or code.const(given) == "mean" or _mean_by_default(code, given)
+
+
+def _mean_by_default(code, node):
+    """Return True for `self.reduction` of `__init__(self, reduction="mean")` without a call."""
+    name = text(node) or ""
+    made = node.owner and code.functions.get((node.owner.name, "__init__"))
+    if not name.startswith("self.") or not made or code.callers.get(made):
+        return False
+    given = [*zip(made.args.args[::-1], made.args.defaults[::-1], strict=False)]
+    return any(one.arg == name[5:] and const(default) == "mean" for one, default in given)
 
 
 @rule("losses-output-range", "wrong", "Normalize")

@@ -414,8 +414,19 @@ def _counts_few(code, constructor):
         counted = re.search(r"(?i)epochs?\b", written) and not re.search(r"len\(|\*", written)
         return isinstance(size, int) and size <= 50 or bool(counted)
     given = argument(constructor, "milestones", 1) if name == "sched.MultiStepLR" else None
+    if name == "sched.LambdaLR":
+        return _takes_epoch(code, argument(constructor, "lr_lambda", 1))
     numbers = [const(one) for one in getattr(given, "elts", ())]
     return bool(numbers) and all(isinstance(n, int) and n <= 300 for n in numbers)
+
+
+def _takes_epoch(code, node):
+    """Return True for `lambda epoch: …` and `def rate(epoch)`, without a number of batches."""
+    function = code.functions.get((None, last(node)), node)
+    if not isinstance(function, ast.Lambda | ast.FunctionDef) or not function.args.args:
+        return False
+    named = re.fullmatch("epochs?|current_epoch", function.args.args[0].arg)
+    return bool(named) and not re.search(r"len\(|steps?|iter", code.part(function))
 
 
 def _counts_epochs(code, constructor, outer):

@@ -262,7 +262,8 @@ def _states(code, forward, layer):
             state = target.elts[-1] if isinstance(target, ast.Tuple) and target.elts else None
             for one in state.elts if isinstance(state, ast.Tuple) else [state]:
                 changed = [v for v in forward.assigned.get(text(one) or "", ())]
-                if text(one) not in (None, "_") and len(changed) == 1:
+                again = len(changed) == 2 and _first_of(forward, text(one))
+                if text(one) not in (None, "_") and (len(changed) == 1 or again):
                     names.add(text(one))
     return names
 
@@ -544,8 +545,21 @@ def first_layer(code):
             for name in _states(code, forward, layer):
                 uses = code.uses(forward, name)
                 taken = [one.parent for one in uses if isinstance(one.parent, ast.Subscript)]
-                if len(uses) == 1 and taken and const(taken[0].slice) == 0:
+                if renewed := _first_of(forward, name):
+                    yield renewed
+                elif len(uses) == 1 and taken and const(taken[0].slice) == 0:
                     yield taken[0]
+
+
+def _first_of(forward, name):
+    """Return `h[0, :, :]` of `h = h[0, :, :]`."""
+    for one in forward.assigned.get(name, ()):
+        value = one.value
+        if isinstance(value, ast.Subscript) and text(value.value) == name:
+            parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
+            if const(parts[0]) == 0 and all(isinstance(part, ast.Slice) for part in parts[1:]):
+                return value
+    return None
 
 
 @rule("language-mask-unshifted", "wrong", "mask")
