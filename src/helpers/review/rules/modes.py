@@ -226,7 +226,7 @@ def _own_model(code, func):
 def eval_with_graph(code):
     """Validation with `model.eval()` and without `torch.no_grad()`."""
     off = re.compile(
-        r"no_grad|inference_mode|set_grad_enabled|requires_grad|autograd|volatile|attack|\badv|_adv|saliency|\.grad\b"
+        r"no_grad|inference_mode|set_grad_enabled|requires_grad|autograd(?!\.Variable)|volatile|attack|\badv|_adv|saliency|\.grad\b"
     )
     if _FRAMEWORK.search(code.source):
         return

@@ -267,13 +267,14 @@ def made_in_forward(code):
 
 
 def _runs_in_forward(code, call, around):
-    """Return whether a method that only `forward` calls creates the layer and calls it."""
+    """Return whether a method that runs in the forward pass creates the layer and calls it."""
     callers = {getattr(code.function(one), "name", "") for one in code.callers.get(around, ())}
+    up = call.parent
+    passed = callers and callers <= {"forward", "training_step", "validation_step", "test_step"}
+    if passed and isinstance(up, ast.Call) and up.func is call:
+        return True
     if callers != {"forward"} or around.owner is not call.owner:
         return False
-    up = call.parent
-    if isinstance(up, ast.Call) and up.func is call:
-        return True
     target = method(up) == "append" and receiver(up) or isinstance(up, ast.Assign) and up.targets[0]
     name = text(target) if target else None
     if not isinstance(target, ast.Name):

@@ -246,6 +246,8 @@ def _heads_first(code, node, depth=0):
         split = method(receiver(node)) in ("view", "reshape")
         return not inner if inner is not None else True if split else None
     if method(node) in ("view", "reshape") and len(node.args) == 4:
+        if re.search(r"(?i)frame|spatial|height|width", " ".join(map(ast.unparse, node.args[1:3]))):
+            return None
         return bool(re.search(r"(?i)heads?$", text(node.args[1]) or ""))
     return _heads_first(code, receiver(node), depth + 1) if method(node) in _SAME else None
 
