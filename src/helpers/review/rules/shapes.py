@@ -243,11 +243,11 @@ def _heads_first(code, node, depth=0):
         return None
     if _order(node) in ([0, 2, 1, 3], [0, 2, 1]):
         inner = _heads_first(code, receiver(node), depth + 1)
+        frames = r"(?i)frame|spatial|height|width"  # not heads
         split = method(receiver(node)) in ("view", "reshape")
+        split = split and not re.search(frames, ast.unparse(receiver(node)))
         return not inner if inner is not None else True if split else None
     if method(node) in ("view", "reshape") and len(node.args) == 4:
-        if re.search(r"(?i)frame|spatial|height|width", " ".join(map(ast.unparse, node.args[1:3]))):
-            return None
         return bool(re.search(r"(?i)heads?$", text(node.args[1]) or ""))
     return _heads_first(code, receiver(node), depth + 1) if method(node) in _SAME else None
 
