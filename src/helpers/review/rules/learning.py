@@ -694,7 +694,7 @@ def _uses_fake(code, value, depth):
             if isinstance(inner, ast.Call) and _is_network(code, inner.func):
                 if re.search(r"(?i)(^|[._])(g|gen|generator|net_?g)$", text(inner.func) or ""):
                     return True
-            elif isinstance(inner, ast.Call) and _is_trained_generator(code, one, inner):
+            if isinstance(inner, ast.Call) and _is_trained_generator(code, one, inner):
                 return True
         elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load):
             source = code.value(one)

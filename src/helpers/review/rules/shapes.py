@@ -243,13 +243,18 @@ def _heads_first(code, node, depth=0):
         return None
     if _order(node) in ([0, 2, 1, 3], [0, 2, 1]):
         inner = _heads_first(code, receiver(node), depth + 1)
-        frames = r"(?i)frame|spatial|height|width"  # not heads
-        split = method(receiver(node)) in ("view", "reshape")
-        split = split and not re.search(frames, ast.unparse(receiver(node)))
+        split = method(receiver(node)) in ("view", "reshape") and not _of_frames(receiver(node))
         return not inner if inner is not None else True if split else None
     if method(node) in ("view", "reshape") and len(node.args) == 4:
+        if _of_frames(node):
+            return None
         return bool(re.search(r"(?i)heads?$", text(node.args[1]) or ""))
     return _heads_first(code, receiver(node), depth + 1) if method(node) in _SAME else None
+
+
+def _of_frames(call):
+    """Return whether the new sizes are those of images or videos, without heads."""
+    return any(re.search(r"(?i)frame|spatial|height|width", ast.unparse(one)) for one in call.args)
 
 
 def _of_stacked(code, node):
