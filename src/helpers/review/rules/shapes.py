@@ -246,10 +246,13 @@ def _heads_first(code, node, depth=0):
         split = method(receiver(node)) in ("view", "reshape") and not _of_frames(receiver(node))
         return not inner if inner is not None else True if split else None
     if method(node) in ("view", "reshape") and len(node.args) == 4:
-        if _of_frames(node):
-            return None
-        return bool(re.search(r"(?i)heads?$", text(node.args[1]) or ""))
+        return _splits_heads(node)
     return _heads_first(code, receiver(node), depth + 1) if method(node) in _SAME else None
+
+
+def _splits_heads(call):
+    """Return whether the second of four new sizes is the number of heads; None for images."""
+    return None if _of_frames(call) else bool(re.search("(?i)heads?$", text(call.args[1]) or ""))
 
 
 def _of_frames(call):
