@@ -332,13 +332,17 @@ def _is_given(code, node):
 def read_before_assignment(code):
     """`probs = softmax(probs)` in a branch that is the first to assign the local name."""
     for function in code.of(*FUNCTIONS):
-        bound = _bound_otherwise(code, function)
         for name, values in function.assigned.items():
-            if not name.isidentifier() or name in bound or parameter(function, name):
+            if not name.isidentifier() or parameter(function, name):
                 continue
+            first = values[0].end
             for one in values:
+                if one.end > first and not any(above(one.statement, ast.If)):
+                    break
                 read = _own_read(one, name)
-                if read is not None and not _assigned_before(code, one, name):
+                if read is None or name in _bound_otherwise(code, function):
+                    continue
+                if not _assigned_before(code, one, name):
                     yield read
 
 
@@ -364,11 +368,11 @@ def _own_read(given, name):
     statement = given.statement
     if not isinstance(statement, ast.Assign) or any(above(statement, *LOOPS, ast.Try, ast.With)):
         return None
-    inner = [one for one in ast.walk(statement.value) if isinstance(one, _OWN)]
-    if inner or not any(text(one) == name for one in statement.targets):
+    if not any(text(one) == name for one in statement.targets):
         return None
-    reads = [one for one in ast.walk(statement.value) if isinstance(one, ast.Name)]
-    return next((one for one in reads if one.id == name), None)
+    nodes = [*ast.walk(statement.value)]
+    reads = [one for one in nodes if isinstance(one, ast.Name) and one.id == name]
+    return reads[0] if reads and not any(isinstance(one, _OWN) for one in nodes) else None
 
 
 _OWN = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
