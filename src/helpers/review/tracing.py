@@ -171,7 +171,7 @@ def layers(code: Code, constructor: ast.Call) -> list[ast.AST]:
     parts = []
     for given in constructor.args:
         if isinstance(given, ast.Starred):
-            parts += _collected(code, given.value)
+            parts += collected(code, given.value)
         elif method(given) == "OrderedDict" and given.args:
             pairs = getattr(given.args[0], "elts", ())
             parts += [one.elts[1] for one in pairs if len(getattr(one, "elts", ())) == 2]
@@ -180,7 +180,7 @@ def layers(code: Code, constructor: ast.Call) -> list[ast.AST]:
     return parts
 
 
-def _collected(code: Code, node: ast.AST) -> list[ast.AST]:
+def collected(code: Code, node: ast.AST) -> list[ast.AST]:
     """Return the elements of a list, including additions by `append` and `+=` before `node`."""
     name, value = text(node), code.resolved(node)
     modules = [*value.elts] if isinstance(value, ast.List | ast.Tuple) else []

@@ -1,10 +1,11 @@
-"""Labels of a discriminator."""
+"""Labels of a discriminator, and the penalty of its gradient."""
 
 import ast
+import re
 
 from helpers.review.registry import rule
 from helpers.review.rules.signs import _CRITIC, _of_sample
-from helpers.review.syntax import argument, const, method, receiver, text
+from helpers.review.syntax import argument, const, is_open, method, receiver, text
 from helpers.review.tracing import loss_calls
 
 _LOSSES = (
@@ -68,3 +69,22 @@ def _label(code, node):
     filled = method(node) in ("full", "full_like") and len(node.args) > 1
     number = const(node.args[1]) if filled else None
     return round(number) if isinstance(number, int | float) and 0 <= number <= 1 else None
+
+
+_PENALTY = re.compile(
+    r"- ?1(\.0*)?\)+ ?(\*\* ?2|\.pow\(2|\.square)|pow\(.* - 1(\.0*)?, 2|square\(.* - 1"
+)
+
+
+@rule("gan-penalty-graph", "wrong", "grad(")
+def penalty_without_graph(code):
+    """`autograd.grad(score, mixed, ones)[0]` in a penalty, without `create_graph=True`."""
+    for call in code.calls:
+        if code.dotted(call.func) != "torch.autograd.grad" or is_open(call):
+            continue
+        kept = argument(call, "create_graph", 4)
+        function = code.function(call)
+        penalty = function is not code.tree and _PENALTY.search(code.part(function))
+        if penalty and (kept is None or const(kept) is False):
+            if "norm" in code.part(function) or "sqrt" in code.part(function):
+                yield call

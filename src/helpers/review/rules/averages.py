@@ -34,7 +34,7 @@ def sum_of_means(code):
             loop is None
             or not name
             or not batch_loop(code, loop)
-            or not (_mean_loss(code, node.value) or _mean_of_matches(node.value))
+            or not (_mean_loss(code, node.value) or _mean_of_matches(code, node.value))
         ):
             continue
         yield from _divided_by(code, name, loop, _SAMPLES)
@@ -55,7 +55,7 @@ def _mean_loss(code, node):
     )
 
 
-def _mean_of_matches(node):
+def _mean_of_matches(code, node):
     """Return True for `(predicted == y).float().mean()`, the accuracy of a batch."""
     node = receiver(node) if method(node) == "item" else node
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
@@ -65,6 +65,7 @@ def _mean_of_matches(node):
         return False
     compared = receiver(node) if receiver(node) is not None and not node.args else node.args[:1]
     compared = compared[0] if isinstance(compared, list) else compared
+    compared = code.resolved(compared) if isinstance(compared, ast.Name) else compared
     return isinstance(compared, ast.AST) and any(
         isinstance(one, ast.Compare) or method(one) == "eq" for one in ast.walk(compared)
     )

@@ -4,7 +4,7 @@ import ast
 import re
 
 from helpers.review.registry import rule
-from helpers.review.syntax import argument, const, method, receiver, text
+from helpers.review.syntax import argument, const, method, place, receiver, text
 
 _CORNERS = re.compile(
     r"torchvision\.ops\.(\w+\.)?(box_iou|generalized_box_iou(_loss)?|distance_box_iou(_loss)?|"
@@ -133,3 +133,39 @@ def _coco_to_detector(code):
         if isinstance(target, ast.Subscript) and const(target.slice) == "boxes":
             if _format(code, node.value) in ("xywh", "cxcywh"):
                 yield node
+
+
+@rule("images-detection-loss", "raises", "detection")
+def losses_in_evaluation(code):
+    """`model.eval()` and `sum(model(images, targets).values())`: it returns predictions."""
+    if not any(one.startswith("torchvision.models.detection") for one in code.names.values()):
+        return
+    for call in code.calls:
+        name = text(call.func)
+        if not name or len(call.args) != 2 or not re.search(r"(?i)target|label", _second(call)):
+            continue
+        modes = [
+            one
+            for one in code.methods(call.scope, "eval", "train")
+            if text(receiver(one)) == name and place(one) < place(call)
+        ]
+        if modes and method(modes[-1]) == "eval" and _reads_losses(code, call):
+            yield call
+
+
+def _second(call):
+    return ast.unparse(call.args[1])
+
+
+def _reads_losses(code, call):
+    """Return whether the result is used as a dictionary of losses."""
+    up = call.parent
+    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+    uses = code.uses(call.scope, name) if name else [call]
+    return any(
+        isinstance(one.parent, ast.Attribute)
+        and one.parent.attr in ("values", "items")
+        or isinstance(one.parent, ast.Subscript)
+        and "loss" in ast.unparse(one.parent.slice)
+        for one in uses
+    )

@@ -118,9 +118,13 @@ def _sum_of_means(code):
         loop, name = next(above(node, *LOOPS), None), text(node.target)
         if loop is None or not name or not batch_loop(code, loop) or not no_graph(code, loop):
             continue
-        value = receiver(node.value) if method(node.value) == "item" else node.value
+        value, over = node.value, re.escape(ast.unparse(iterated(loop.iter)))
+        inside_ = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
+        divided = inside_ and re.fullmatch(rf"len\({over}\)", ast.unparse(value.right))
+        value = value.left if divided else value
+        value = receiver(value) if method(value) == "item" else value
         value = code.resolved(value) if isinstance(value, ast.AST) and text(value) else value
-        divided = re.search(rf"\b{re.escape(name)} */=? *len\(", code.source)
+        divided = divided or re.search(rf"\b{re.escape(name)} */=? *len\(", code.source)
         if divided and isinstance(value, ast.AST) and _mean_of_equal(code, value):
             yield node
 
@@ -214,3 +218,52 @@ def _added(code, loop, node):
     sums = " ".join(ast.unparse(one.value) for one in _sums(code, loop).values())
     kept = any(method(one) == "append" for one in above(node, ast.Call))
     return kept or target is not None and target in sums
+
+
+_SCORES = re.compile(
+    r"(accuracy|f1|precision|recall|balanced_accuracy|jaccard)_score$|confusion_matrix$"
+)
+_JUDGED = re.compile(r"(?i)pred|label|target|(^|_)ys?(_|$)|out(put)?s?$|class|correct|gt\b|truth")
+
+
+@rule("evaluation-constant", "wrong")
+def metric_of_one_tensor(code):
+    """`(predicted == predicted).sum()`, or `correct += len(y)` next to `total += len(y)`."""
+    for node in code.of(ast.Compare):
+        if len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq):
+            counted = _counted(node.parent)
+            if counted and _same(node.left, node.comparators[0]):
+                yield node
+    for call in code.calls:
+        pair = call.args[:2]
+        if method(call) in ("eq", "equal") and not code.called(call) and len(pair) == 1:
+            if _counted(call.parent) and _same(receiver(call), pair[0]):
+                yield call
+        elif _SCORES.search(code.dotted(call.func) or "") and len(pair) == 2 and _same(*pair):
+            yield call
+    for loop in code.loops:
+        yield from _all_correct(code, loop)
+
+
+def _same(one, other):
+    """Return whether two names of labels or predictions are one name."""
+    name = text(one)
+    return name is not None and name == text(other) and bool(_JUDGED.search(name))
+
+
+def _counted(up):
+    return isinstance(up, ast.Attribute) and up.attr in ("sum", "float", "mean", "double", "type")
+
+
+def _all_correct(code, loop):
+    """Yield `correct += y.size(0)` if `total` grows by the same number without a condition."""
+    sums = _sums(code, loop)
+    for name, node in sums.items():
+        if not re.search(r"(?i)correct|(^|_)acc", name) or any(above(node, ast.If)):
+            continue
+        if not re.search(r"\b(size|shape|len)\b", ast.unparse(node.value)):
+            continue
+        for other, total in sums.items():
+            counts = re.search(r"(?i)total|count|samples|seen|(^|_)n(um)?(_|$)", other)
+            if other != name and counts and ast.dump(total.value) == ast.dump(node.value):
+                yield node

@@ -292,6 +292,7 @@ def validated_on_test(code):
 def validated_on_train(code):
     """`val_loader = DataLoader(train_set)`: the validation is on the training samples."""
     yield from _iterator_of_train(code)
+    yield from _trainer_of_train(code)
     yield from _sampler_of_train(code)
     split = re.search(r"(?i)sampler|subset|split|indices|fold", code.source)
     trained = [
@@ -308,8 +309,34 @@ def validated_on_train(code):
         given = text(argument(node.value, "dataset", 0)) or ""
         held_out = re.search(r"(?i)(^|[._'])(val|valid|validation|test)(_|$|'|loader)", name)
         plain = not split or given in trained and argument(node.value, "sampler") is None
-        if held_out and plain and "train" not in name.lower() and _TRAIN_SET.search(given):
+        if not held_out or "train" in name.lower():
+            continue
+        if plain and _TRAIN_SET.search(given) or _also_trained(code, node):
             yield node
+
+
+def _also_trained(code, node):
+    """Return whether the loader of the training batches has the same dataset, without a sampler."""
+    given = argument(node.value, "dataset", 0)
+    if not isinstance(given, ast.Name) or "ampler" in ast.unparse(node.value):
+        return False
+    return any(
+        code.called(one.value) == "data.DataLoader"
+        and re.match(r"(?i)(self\.)?train", text(one.targets[0]) or "")
+        and "ampler" not in ast.unparse(one.value)
+        and text(other := argument(one.value, "dataset", 0)) == given.id
+        and code.value(other) is code.value(given)
+        for one in code.of(ast.Assign)
+        if one.scope is node.scope
+    )
+
+
+def _trainer_of_train(code):
+    """`Trainer(model, train_dataset=data, eval_dataset=data)`."""
+    for call in code.calls:
+        pair = argument(call, "train_dataset"), argument(call, "eval_dataset")
+        if None not in pair and text(pair[0]) and text(pair[0]) == text(pair[1]):
+            yield call
 
 
 def _sampler_of_train(code):

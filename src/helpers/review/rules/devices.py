@@ -197,10 +197,11 @@ def _created(code, node, function):
 @rule("types-device-weight", "raises", "eight")
 def weight_on_cpu(code):
     """`CrossEntropyLoss(weight=torch.tensor(…))` and a model on the GPU."""
-    if _ELSEWHERE.search(code.source) or not _moved_models(code)[0]:
-        return
+    own = not _ELSEWHERE.search(code.source) and bool(_moved_models(code)[0])
     for call in code.calls:
         if not re.match(r"nn\.(CrossEntropy|NLL|BCEWithLogits|BCE)Loss$", code.called(call)):
+            continue
+        if not own and not _moved_by_trainer(code, call):
             continue
         given = argument(call, "weight", 0) or argument(call, "pos_weight")
         steps = history(code, given) if given is not None else []
@@ -213,6 +214,14 @@ def weight_on_cpu(code):
             and not _criterion_moved(code, call)
         ):
             yield call
+
+
+def _moved_by_trainer(code, call):
+    """Return whether a `Trainer` of transformers calls the function, and moves the model."""
+    bases = code.bases(call.owner.name) if call.owner is not None else []
+    written = {code.dotted(base) or "" for one in bases for base in one.bases}
+    trainer = any(one.startswith("transformers.") and one.endswith("Trainer") for one in written)
+    return trainer and getattr(call.scope, "name", "") == "compute_loss"
 
 
 def _criterion_moved(code, call):

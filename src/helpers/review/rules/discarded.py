@@ -22,6 +22,12 @@ def result_lost(code):
         for node in code.walk(function):
             if isinstance(node, ast.Expr) and _computes(code, node.value):
                 yield node.value
+    for (owner, name), function in code.functions.items():
+        for node in code.walk(function) if owner and name == "__getitem__" else ():
+            call = node.value if isinstance(node, ast.Expr) else None
+            if isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Name):
+                if re.fullmatch(r"self\.(\w+_)?transforms?", text(call.func) or ""):
+                    yield call
 
 
 def _computes(code, node):

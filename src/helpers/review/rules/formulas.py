@@ -161,6 +161,9 @@ def _triangle(code, call):
 _SHAPED = ("bool", "to", "cuda", "unsqueeze", "expand", "repeat", "view", "reshape")
 
 
+_TOKENS = re.compile(r"(?i)([\w.]*[._])?(input_ids|ids|tokens?|src|tgt|trg|seqs?|sentences?)")
+
+
 def _compared_mask(code, node, depth):
     """Return the meaning of True in `ids != pad` and `mask == 0`, as `keeps_true` does."""
     other, equal = node.comparators[0], isinstance(node.ops[0], ast.Eq)
@@ -169,6 +172,8 @@ def _compared_mask(code, node, depth):
     if re.search(
         r"(?i)(^|[._])pad(ding)?(_?(idx|index|id|token|token_id|value))?$", text(other) or ""
     ):
+        return not equal
+    if const(other) == 0 and _TOKENS.fullmatch(text(node.left) or ""):
         return not equal
     inner = keeps_true(code, node.left, depth + 1)
     if inner is None and re.fullmatch(r"(\w+\.)?attention_masks?", text(node.left) or ""):
@@ -302,6 +307,15 @@ def _doubled(node):
     return None
 
 
+def _diffuses(code, *factors):
+    """Return whether a factor of the noise is the square root of 1 minus the product of α."""
+    written = " ".join(ast.unparse(one) for one in factors if isinstance(one, ast.AST))
+    root = re.search(
+        r"(?i)one_?minus|(sqrt\(|sqrt_)1 ?- ?.*alpha|\(1(\.0*)? - .*alpha.*sqrt", written
+    )
+    return bool(root) and "cumprod" in code.source
+
+
 @rule("vae-noise", "wrong", "rand(|rand_like(")
 def uniform_noise(code):
     """`mu + std * torch.rand_like(std)`: the noise must be normal."""
@@ -315,7 +329,12 @@ def uniform_noise(code):
             uniform = code.called(drawn) in ("torch.rand_like", "torch.rand")
             named = "reparam" in getattr(code.function(node), "name", "")
             named = named and re.fullmatch(r"std|sigma", text(std) or "")
-            if uniform and (named or re.search(r"(?i)log_?(var|std|sigma)", exponent)):
+            if (
+                uniform
+                and (named or re.search(r"(?i)log_?(var|std|sigma)", exponent))
+                or uniform
+                and _diffuses(code, std, value)
+            ):
                 yield drawn
 
 
@@ -328,13 +347,25 @@ def kl_with_plus(code):
         if isinstance(node.parent, ast.BinOp) or not isinstance(node.op, ast.Sub):
             continue
         signs = dict(_signed(node, 1))
-        logs = [one for one in signs if re.search(r"(?i)log", text(one) or "") and signs[one] > 0]
         powers = [one for one in signs if _exponent(code, one) is not None and signs[one] < 0]
+        named = {text(_exponent(code, one)) for one in powers} - {None}
+        logs = [one for one in signs if signs[one] > 0 and _is_log(one, named)]
         if not logs or not powers or not any(const(one) == 1 for one in signs):
             continue
-        end = _scaled(node)
-        if end is not None and _added_to_loss(code, end) and not negated(code, end):
+        end, sign = _scaled(node)
+        if (
+            sign > 0
+            and _added_to_loss(code, end, ast.Add)
+            and not negated(code, end)
+            or sign < 0
+            and _added_to_loss(code, end, ast.Sub)
+        ):
             yield node
+
+
+def _is_log(node, named):
+    """Return whether a term is a logarithm, by its name or because its exponential is a term."""
+    return bool(re.search(r"(?i)log", text(node) or "")) or text(node) in named
 
 
 def _signed(node, sign):
@@ -346,7 +377,8 @@ def _signed(node, sign):
 
 
 def _scaled(node):
-    """Climb over sums and positive factors; None if a minus is among them."""
+    """Climb over sums and factors; return the result and its sign."""
+    sign = 1
     while True:
         up = node.parent
         if isinstance(up, ast.Call) and method(up) in ("sum", "mean") and node in up.args:
@@ -355,34 +387,48 @@ def _scaled(node):
             node = up.parent
         elif isinstance(up, ast.BinOp) and isinstance(up.op, ast.Mult | ast.Div):
             other = up.right if node is up.left else up.left
-            if not isinstance(const(other), int | float) or const(other) < 0:
-                return None
-            node = up
+            if not isinstance(const(other), int | float):
+                return node, 0
+            node, sign = up, -sign if const(other) < 0 else sign
+        elif isinstance(up, ast.UnaryOp) and isinstance(up.op, ast.USub):
+            node, sign = up, -sign
         else:
-            return None if isinstance(up, ast.UnaryOp) else node
+            return node, sign
 
 
-def _added_to_loss(code, node):
-    """Return whether the value is added to a reconstruction loss, and never subtracted."""
+def _added_to_loss(code, node, how):
+    """Return whether the value is added to a reconstruction loss, or subtracted, and no more."""
     up = node.parent
     uses = [node]
     if isinstance(up, ast.Assign):
         name = text(up.targets[0])
         uses = [one for one in code.uses(node.scope, name or "") if one.lineno > node.lineno]
-    sums = [_weighted(one).parent for one in uses]
-    sums = [one for one in sums if isinstance(one, ast.BinOp)]
+    weighted = [one for one in map(_weighted, uses) if isinstance(one.parent, ast.BinOp)]
     losses = re.compile(r"(?i)loss|recon|bce|mse|cross_entropy")
-    return bool(sums) and all(
-        isinstance(one.op, ast.Add) and losses.search(ast.unparse(one)) for one in sums
+    return bool(weighted) and all(
+        isinstance(one.parent.op, how)
+        and losses.search(ast.unparse(one.parent))
+        and (how is ast.Add or one is one.parent.right and _is_descended(code, one.parent))
+        for one in weighted
     )
+
+
+def _is_descended(code, node):
+    """Return whether a difference is not negated, and its name is one of a loss."""
+    up = node.parent
+    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+    name = getattr(code.function(node), "name", "") if isinstance(up, ast.Return) else name
+    return bool(re.search(r"(?i)loss|objective|cost", name or "")) and not negated(code, node)
 
 
 def _weighted(node):
     """Return the product `beta * kl` of a node, else the node."""
     up = node.parent
     if isinstance(up, ast.BinOp) and isinstance(up.op, ast.Mult):
-        other = text(up.left if node is up.right else up.right) or ""
-        return up if re.search(r"(?i)beta|weight|lambda", other) else node
+        factor = up.left if node is up.right else up.right
+        positive = isinstance(const(factor), int | float) and const(factor) > 0
+        named = re.search(r"(?i)beta|weight|lambda", text(factor) or "")
+        return up if positive or named else node
     return node
 
 
@@ -424,7 +470,10 @@ def _is_summed_kl(code, node):
         else:
             return False
     whole = code.called(node) == "torch.sum" and len(node.args) == 1 and not node.keywords
-    return whole and bool(re.search(r"(?i)log_?(var|sigma).*exp|exp.*log_?var", ast.unparse(node)))
+    named = r"(?i)log_?(var|sigma).*exp|exp.*log_?var"
+    same = r"1 \+ (\w+) - .*(\1\.exp|exp\(\1\))"
+    written = ast.unparse(node)
+    return whole and bool(re.search(named, written) or re.search(same, written))
 
 
 @rule("diffusion-sqrt", "wrong", "alpha|Alpha|sqrt")
@@ -459,7 +508,7 @@ def _one_root(code):
         sides = [one for one in (node.left, node.right) if isinstance(one, ast.BinOp)]
         if len(sides) != 2 or not all(isinstance(one.op, ast.Mult) for one in sides):
             continue
-        noisy = [any(_NOISE.search(last(n)) for n in (one.left, one.right)) for one in sides]
+        noisy = [any(map(_is_drawn, (one.left, one.right))) for one in sides]
         if noisy.count(True) != 1:
             continue
         a, b = ([_factor(code, one) for one in (side.left, side.right)] for side in sides)
@@ -473,6 +522,11 @@ def _one_root(code):
 
 _PRODUCT = re.compile(r"(?i)alphas?_?(bar|hat|cumprod|prod)")
 _NOISE = re.compile(r"(?i)^(noise|eps(ilon)?|z)(_\w+)?$|_noise$")
+
+
+def _is_drawn(node):
+    """Return whether a factor is noise, by its name or as `torch.randn_like(x)`."""
+    return bool(_NOISE.search(last(node))) or method(node) in ("randn_like", "randn")
 
 
 def _factor(code, node, depth=0):

@@ -1,11 +1,22 @@
 """Graphs that outlive their iteration."""
 
 import ast
+import re
 
 from helpers.review.code import Part
 from helpers.review.kinds import kind, no_graph
 from helpers.review.registry import rule
-from helpers.review.syntax import LOOPS, above, last, method, names_in, place, receiver, text
+from helpers.review.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    above,
+    last,
+    method,
+    names_in,
+    place,
+    receiver,
+    text,
+)
 
 
 @rule("backward-total-nodes", "wasted")
@@ -174,6 +185,48 @@ def list_of_losses(code):
             and _outlives(code, _container(code, text(receiver(call)) or "", loop), loop)
         ) and not _detached(code, name, loop, call):
             yield call
+    yield from _kept_by_hook(code)
+    yield from _kept_by_step(code)
+
+
+def _kept_by_hook(code):
+    """`outputs.append(output)` in a forward hook, without `detach()` or `no_grad`."""
+    if re.search(r"no_grad|inference_mode|set_grad_enabled|\.clear\(|\.pop\(", code.source):
+        return
+    hooks = [
+        one.args[0] for one in code.calls if method(one) == "register_forward_hook" and one.args
+    ]
+    for function in code.of(*FUNCTIONS) if hooks else ():
+        names = [one.arg for one in function.args.args if one.arg != "self"]
+        if len(names) != 3 or function.name not in {last(one) for one in hooks}:
+            if len(names) != 3 or not any(function.name in _returned(code, one) for one in hooks):
+                continue
+        for call in code.methods(function, "append"):
+            kept = text(receiver(call)) or ""
+            renewed = len(re.findall(rf"(?<![.\w]){re.escape(kept)} *= *\[", code.source)) > 1
+            local = kept in function.assigned
+            if call.args and text(call.args[0]) == names[2] and kept and not renewed and not local:
+                yield call
+
+
+def _returned(code, node):
+    """Return the names of the functions that the call of a maker of hooks returns."""
+    functions = code.targets(node) if isinstance(node, ast.Call) else ()
+    return {
+        last(one.value) for f in functions for one in ast.walk(f) if isinstance(one, ast.Return)
+    }
+
+
+def _kept_by_step(code):
+    """`self.losses.append(loss)` in `training_step` of Lightning, which returns the loss."""
+    for (owner, name), function in code.functions.items():
+        if owner is None or name != "training_step":
+            continue
+        returned = {text(one.value) for one in code.walk(function) if isinstance(one, ast.Return)}
+        for call in code.methods(function, "append"):
+            own = (text(receiver(call)) or "").startswith("self.")
+            if own and len(call.args) == 1 and text(call.args[0]) in returned - {None}:
+                yield call
 
 
 def _detached(code, name, loop, call):

@@ -3,8 +3,10 @@
 import ast
 import re
 
+from helpers.review.kinds import kind
 from helpers.review.registry import rule
 from helpers.review.rules.modules import learns
+from helpers.review.rules.parameters import optimizers
 from helpers.review.syntax import above, argument, const, method, receiver, text
 from helpers.review.tracing import construction
 
@@ -57,16 +59,54 @@ def head_frozen(code):
     """`net.fc = nn.Linear(…)` and then `requires_grad = False` for all parameters."""
     for loop in code.of(ast.For):
         model = _frozen(loop)
-        if model in (None, "self") or not _replaced_before(code, loop, model):
+        if model in (None, "self"):
             continue
         later = code.lines[loop.end_lineno :]
         around = "\n".join(
             later if loop.scope is code.tree else later[: _end(loop) - loop.end_lineno]
         )
-        changed = r"requires_grad|unfreeze|= *nn\.(Linear|Sequential)|\.(fc|heads?|classifier)\b"
-        trained = rf"\b{re.escape(model)}\.parameters\("
+        changed = r"requires_grad|unfreeze|= *nn\.(Linear|Sequential)|"
+        changed += r"\.(fc|heads?|classifier)\b(?!.*in_features)"
+        replaced = _replaced_before(code, loop, model)
+        trained = rf"\b{re.escape(model)}\.parameters\(" if replaced else _optimizes(model)
         if re.search(trained, around) and not re.search(changed, around):
             yield loop
+    yield from _frozen_part(code)
+
+
+def _optimizes(model):
+    """Return the pattern of an optimizer of all parameters of a model."""
+    return rf"optim\.\w+\(\s*(params=)?{re.escape(model)}\.parameters\(\)"
+
+
+def _frozen_part(code):
+    """`Adam(model.backbone.parameters())` of a part that the constructor of the model freezes."""
+    if re.search(r"requires_grad_?\(?\s*=?\s*\(?True|unfreeze|requires_grad_\(\)", code.source):
+        return
+    frozen = {(loop.owner, _frozen(loop)) for loop in code.of(ast.For) if loop.owner is not None}
+    for _, _, assignment, model in optimizers(code):
+        base, _, part = (model or "").rpartition(".")
+        for owner, name in frozen if base else ():
+            whole = _class_of(code, assignment.value) == owner.name
+            if name == f"self.{part}" and whole and not _replaced_part(code, owner, name):
+                yield assignment.statement
+
+
+def _replaced_part(code, owner, name):
+    """Return whether a part of the frozen model is replaced by a layer that learns."""
+    return any(
+        attribute.startswith(f"{name}.") and _is_layer(code, one.value)
+        for attribute, values in owner.attributes.items()
+        for one in values
+    )
+
+
+def _class_of(code, call):
+    """Return the class of `model` in `Adam(model.backbone.parameters())`."""
+    given = argument(call, "params", 0)
+    part = receiver(given) if isinstance(given, ast.Call) else None
+    base = part.value if isinstance(part, ast.Attribute) else None
+    return (kind(code, base) or "").removeprefix("module:")
 
 
 def _end(node):

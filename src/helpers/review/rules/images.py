@@ -16,7 +16,7 @@ from helpers.review.syntax import (
     receiver,
     text,
 )
-from helpers.review.tracing import construction
+from helpers.review.tracing import collected, construction
 
 
 @rule("images-pair-random", "wrong")
@@ -35,6 +35,32 @@ def pair_transformed_apart(code):
             masks = [one for one in given if _MASK.search(one)]
             if masks and len(given) == 2 and len(masks) == 1:
                 yield given[masks[0]]
+        yield from _flipped_apart(code, function)
+
+
+def _flipped_apart(code, function):
+    """`if random() > 0.5: image = flip(image)`, and the mask under another such condition."""
+    flips = {}
+    for node in code.walk(function):
+        only = node.body[0] if isinstance(node, ast.If) and len(node.body) == 1 else None
+        call = only.value if isinstance(only, ast.Assign) else None
+        if not isinstance(call, ast.Call) or node.orelse or not _drawn(node.test):
+            continue
+        same = [text(one) for one in (*call.args, receiver(call)) if text(one)]
+        target = text(only.targets[0])
+        if target in same and re.search(r"flip|rot|transpose|affine", method(call)):
+            flips.setdefault(text(call.func), {})[target] = node
+    for given in flips.values():
+        masks = [one for one in given if _MASK.search(one)]
+        if len(given) == 2 and len(masks) == 1:
+            yield given[masks[0]]
+
+
+def _drawn(test):
+    """Return whether a condition compares a new random number."""
+    return isinstance(test, ast.Compare) and any(
+        method(one) in ("random", "rand", "uniform") for one in ast.walk(test)
+    )
 
 
 _MASK = re.compile(
@@ -200,8 +226,8 @@ def random_parts(code, node):
     node = code.value(node) if isinstance(node, ast.Name | ast.Attribute) else node
     if code.called(node) != "transforms.Compose" or not node.args:
         return []
-    given = node.args[0]
-    return [one for one in getattr(given, "elts", ()) if _AUGMENTS.fullmatch(code.called(one))]
+    steps = collected(code, node.args[0])
+    return [one for one in steps if _AUGMENTS.fullmatch(code.called(one))]
 
 
 def _is_test_set(code, call):
@@ -217,7 +243,9 @@ def augmented_test(code):
         r"(?i)^(test|val(id)?|eval)_?(transforms?|tfms?|aug\w*|tf)$|"
         r"^transforms?_(test|val(id)?|eval)$"
     )
-    held_out = re.compile(r"(?i)^(self\.)?(test|val(id)?|validation)_?(set|data|dataset|ds)$")
+    held_out = re.compile(
+        r"(?i)^(self\.)?(test|val(id)?|validation)_?(set|data|dataset|ds)$|^dataset_?(val|test)$"
+    )
     for scope in code.scopes:
         for name, values in scope.assigned.items():
             for one in values:

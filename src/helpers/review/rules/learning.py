@@ -89,7 +89,7 @@ def target_with_gradient(code):
             or no_graph(code, node)
         ):
             continue
-        if not re.search(r"(?i)gamma|discount", ast.unparse(node)) or isinstance(
+        if not re.search(r"(?i)gamma|discount|\b0\.9", ast.unparse(node)) or isinstance(
             node.parent, ast.BinOp
         ):
             continue
@@ -305,6 +305,9 @@ def _with_gradient(node):
             stack += [child for child in ast.iter_child_nodes(one) if child is not index]
 
 
+_Q = re.compile(r"(?i)(self\.)?(q\d?|q_?(target|local|eval)\d?|target_?q\d?|critic\d?_?target\d?)")
+
+
 def _network_calls(code, node, depth):
     """Yield calls of a network with the next state, even through names."""
     for one in _with_gradient(node):
@@ -313,7 +316,7 @@ def _network_calls(code, node, depth):
             " ".join(ast.unparse(a) for a in one.args),
         ):
             func = one.func
-            if last(func) == "forward" or is_model(code, func):
+            if last(func) == "forward" or is_model(code, func) or _Q.fullmatch(text(func) or ""):
                 yield one
         elif isinstance(one, ast.Name) and depth < 3 and isinstance(one.ctx, ast.Load):
             value = code.value(one)
@@ -691,12 +694,23 @@ def _uses_fake(code, value, depth):
             if isinstance(inner, ast.Call) and _is_network(code, inner.func):
                 if re.search(r"(?i)(^|[._])(g|gen|generator|net_?g)$", text(inner.func) or ""):
                     return True
+            if isinstance(inner, ast.Call) and _is_trained_generator(code, one, inner):
+                return True
         elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load):
             source = code.value(one)
             inner = isinstance(source, ast.AST) and not inside(value, source)
             if inner and _uses_fake(code, source, depth + 1):
                 return True
     return False
+
+
+def _is_trained_generator(code, judged, inner):
+    """Return whether `D(model(x))` has a discriminator, and an optimizer has the parameters."""
+    name, judge = text(inner.func) or "", text(judged.func) or ""
+    if not re.search(r"(?i)(^|[._])(d|dis|disc\w*|net_?d)$", judge) or name == judge:
+        return False
+    trained = rf"optim\.\w+\(\s*{re.escape(name)}\.parameters\("
+    return is_model(code, inner.func) and bool(re.search(trained, code.source))
 
 
 def _is_network(code, func):

@@ -151,6 +151,8 @@ def _is_argmax(code, node):
     for _ in range(6):
         if isinstance(node, ast.Name):
             node = code.value(node)
+            if isinstance(node, Part) and node.index == 1 and method(node.value) == "max":
+                return argument(node.value, "dim", int(bool(code.called(node.value)))) is not None
         elif isinstance(node, ast.Call) and method(node) in _RETYPES:
             node = receiver(node)
         else:
@@ -333,9 +335,10 @@ def _grows(node):
     return isinstance(node.op, ast.Add) or scaled and value > 0
 
 
-@rule("losses-dice-sign", "wrong", "dice|Dice|iou|IoU|IOU|accard|versky")
+@rule("losses-dice-sign", "wrong", "dice|Dice|iou|IoU|IOU|accard|versky|imilarity|ssim")
 def overlap_minimized(code):
     """`class DiceLoss` that returns the Dice coefficient: a small loss is a small overlap."""
+    yield from _similarity_minimized(code)
     for function in code.of(*FUNCTIONS):
         owner = function.owner.name if function.owner is not None else ""
         name = owner if function.name == "forward" else function.name
@@ -356,6 +359,23 @@ def overlap_minimized(code):
             if "-" not in ast.unparse(value) and "Function" not in _bases(function.owner):
                 if not any(negated(code, one) for one in _calls_of(code, name)):
                     yield values[0]
+
+
+def _similarity_minimized(code):
+    """`loss = F.cosine_similarity(a, b).mean()` and `loss.backward()`: the vectors move apart."""
+    for call in code.calls:
+        module = code.called(construction(code, call.func)) == "nn.CosineSimilarity"
+        known = code.called(call) == "F.cosine_similarity" or module
+        if not known and (method(call) not in ("ssim", "ms_ssim") or code.targets(call)):
+            continue
+        node = call
+        while getattr(node.parent, "attr", "") in ("mean", "sum") or method(node.parent) == "mean":
+            node = node.parent.parent if isinstance(node.parent, ast.Attribute) else node.parent
+        up = node.parent
+        name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+        once = name in call.scope.backward and len(call.scope.assigned.get(name, ())) == 1
+        if once and not negated(code, node) and "requires_grad" not in code.source:
+            yield call
 
 
 def _calls_of(code, name):
@@ -688,6 +708,16 @@ def weights_are_frequencies(code):
         given = argument(call, "weight", 2 if name.startswith("F.") else 0)
         if given is not None and _is_frequency(code, given):
             yield call
+    for call in code.calls:
+        given = argument(call, "weights", 0) if _is_sampler(code, call) else None
+        given = code.resolved(given) if text(given) else given
+        looked_up = isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Name)
+        if looked_up and _is_frequency(code, given.value):
+            yield call
+
+
+def _is_sampler(code, call):
+    return code.called(call).endswith("WeightedRandomSampler")
 
 
 _CASTS = ("tensor", "FloatTensor", "Tensor", "as_tensor", "from_numpy", "array", "asarray")

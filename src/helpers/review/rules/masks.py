@@ -103,3 +103,49 @@ def padding_of_other_sequence(code):
         inputs += [ast.unparse(given[k]) for k in ("src", "tgt", "memory") if k in given]
         if same and len(inputs) == len({*inputs}) == 2:
             yield target
+
+
+@rule("language-attention-mask", "wrong", "padding=")
+def padding_attended(code):
+    """`model(batch["input_ids"])` of texts that a tokenizer padded: no attention mask."""
+    for call in code.calls:
+        given = argument(call, "input_ids", 0)
+        ids = _plain_ids(code.value(given) if isinstance(given, ast.Name) else given)
+        if ids is None or len(call.args) + len(call.keywords) != 1 or code.called(call):
+            continue
+        made = code.resolved(ids.value) if text(ids.value) else None
+        if _is_pretrained(code.resolved(call.func)) and _pads_several(code, made):
+            yield call
+
+
+def _is_pretrained(node):
+    """Return True for `X.from_pretrained(name)`, also with `.to(device)` and `.eval()`."""
+    while method(node) in ("to", "cuda", "eval", "half") and receiver(node) is not None:
+        node = receiver(node)
+    return method(node) == "from_pretrained"
+
+
+def _plain_ids(node):
+    """Return `batch["input_ids"]` and `batch.input_ids`, also moved or sliced."""
+    for _ in range(4):
+        if method(node) in ("to", "cuda") and receiver(node) is not None:
+            node = receiver(node)
+        elif isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
+            node = node.value
+        else:
+            break
+    if isinstance(node, ast.Attribute):
+        return node if node.attr == "input_ids" else None
+    named = isinstance(node, ast.Subscript) and const(node.slice) == "input_ids"
+    return node if named else None
+
+
+def _pads_several(code, call):
+    """Return whether a tokenizer pads several texts to one length."""
+    while method(call) == "to" and receiver(call) is not None:
+        call = receiver(call)
+    if not isinstance(call, ast.Call) or not re.search(r"(?i)tok", text(call.func) or ""):
+        return False
+    padding = const(argument(call, "padding"))
+    one = not call.args or isinstance(call.args[0], ast.Constant | ast.JoinedStr)
+    return padding == "max_length" or padding in (True, "longest") and not one

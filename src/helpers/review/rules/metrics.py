@@ -253,6 +253,8 @@ _HIGHER = re.compile(r"(?i)(^|[_/])(acc|accuracy|auc|auroc|f1|dice|m?iou|map|psn
 def monitor_mode(code):
     """`ModelCheckpoint(monitor="val_acc")`: the default mode keeps the smallest value."""
     for call in code.calls:
+        if _greater_is_worse(code, call):
+            yield call
         if method(call) not in ("ModelCheckpoint", "EarlyStopping") or is_open(call):
             continue
         name, mode = code.const(argument(call, "monitor", 0)), code.const(argument(call, "mode"))
@@ -261,6 +263,25 @@ def monitor_mode(code):
         higher, lower = _HIGHER.search(name), re.search(r"(?i)loss|err", name)
         if higher and not lower and mode in (None, "min") or lower and mode == "max":
             yield call
+
+
+def _greater_is_worse(code, call):
+    """Return True for `TrainingArguments(metric_for_best_model="loss", greater_is_better=True)`."""
+    greater = code.const(argument(call, "greater_is_better"))
+    name = code.const(argument(call, "metric_for_best_model"))
+    if not isinstance(greater, bool) or not isinstance(name, str):
+        return False
+    lower = re.search(r"(?i)loss|err|wer\b|cer\b|perplex|mse|mae\b", name)
+    return bool(lower) if greater else bool(_HIGHER.search(name)) and not lower
+
+
+def _waits(statements):
+    """Return whether the other branch counts the epochs without improvement."""
+    return any(
+        isinstance(one, ast.AugAssign)
+        and re.search(r"(?i)counter|patience|wait|epochs|trigger|bad", text(one.target) or "")
+        for one in statements
+    )
 
 
 @rule("evaluation-best-inverted", "wrong")
@@ -281,6 +302,7 @@ def best_inverted(code):
             for one in node.body
         )
         saved = any(method(one) in ("save", "state_dict", "deepcopy") for one in ast.walk(node))
+        saved = saved or _waits(node.orelse)
         if (
             kept
             and saved

@@ -161,11 +161,19 @@ def _training_before_loop(code):
         loops = [
             one
             for one in code.loops
-            if one.scope is function and batch_loop(code, one) and no_graph(code, one)
+            if one.scope is function and batch_loop(code, one)
+            if no_graph(code, one) or _held_out(one)
         ]
         if [one.what for one in order] == ["train"] and loops and function.body:
             if place(order[0].call) < place(loops[0]) and not re.search("(?i)bn|dropout", name):
                 yield order[0].call
+
+
+def _held_out(loop):
+    """Return whether the name of the loader is one of test or validation data."""
+    return bool(
+        re.search(r"(?i)\b(test|val(id)?|eval|dev)\w*(loader|_dl)\b", ast.unparse(loop.iter))
+    )
 
 
 def _called_after(code, loop, train):
@@ -218,7 +226,7 @@ def _own_model(code, func):
 def eval_with_graph(code):
     """Validation with `model.eval()` and without `torch.no_grad()`."""
     off = re.compile(
-        r"no_grad|inference_mode|set_grad_enabled|requires_grad|autograd|volatile|attack|\badv|_adv|saliency|\.grad\b"
+        r"no_grad|inference_mode|set_grad_enabled|requires_grad|autograd(?!\.Variable)|volatile|attack|\badv|_adv|saliency|\.grad\b"
     )
     if _FRAMEWORK.search(code.source):
         return

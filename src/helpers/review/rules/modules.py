@@ -11,7 +11,9 @@ from helpers.review.syntax import (
     above,
     argument,
     const,
+    exclusive,
     is_open,
+    last,
     method,
     place,
     receiver,
@@ -241,6 +243,12 @@ def multiplied(code):
             for side in (node.left, node.right):
                 if isinstance(side, ast.List) and any(learns(code, one) for one in side.elts):
                     yield node
+    for call in code.calls:
+        given = call.args[0] if call.args and code.called(call) == "nn.ModuleList" else None
+        if isinstance(given, ast.ListComp) and isinstance(given.elt, ast.Name):
+            bound = {last(one) for g in given.generators for one in ast.walk(g.target)}
+            if given.elt.id not in bound:
+                yield given
 
 
 @rule("modules-made", "wrong")
@@ -259,13 +267,14 @@ def made_in_forward(code):
 
 
 def _runs_in_forward(code, call, around):
-    """Return whether a method that only `forward` calls creates the layer and calls it."""
+    """Return whether a method that runs in the forward pass creates the layer and calls it."""
     callers = {getattr(code.function(one), "name", "") for one in code.callers.get(around, ())}
+    up = call.parent
+    passed = callers and callers <= {"forward", "training_step", "validation_step", "test_step"}
+    if passed and isinstance(up, ast.Call) and up.func is call:
+        return True
     if callers != {"forward"} or around.owner is not call.owner:
         return False
-    up = call.parent
-    if isinstance(up, ast.Call) and up.func is call:
-        return True
     target = method(up) == "append" and receiver(up) or isinstance(up, ast.Assign) and up.targets[0]
     name = text(target) if target else None
     if not isinstance(target, ast.Name):
@@ -586,3 +595,36 @@ def _is_plain(code, value):
     if isinstance(value, ast.Name):
         return isinstance(const(code.value(value)), int | str) or value.id.endswith(("path", "dim"))
     return const(value) is not None or code.called(value).startswith("torch.")
+
+
+@rule("modules-layer-twice", "wrong")
+def layer_twice(code):
+    """`self.fc2` is called twice and `self.fc3`, of the same sizes, never: probably a typo."""
+    for owner in module_classes(code):
+        forward = code.functions.get((owner.name, "forward"))
+        if forward is None or _reads_by_name(code, owner):
+            continue
+        built = {
+            name: values[0].value
+            for name, values in owner.attributes.items()
+            if len(values) == 1 and code.called(values[0].value).startswith("nn.")
+        }
+        for name, value in built.items():
+            other = _next_name(name)
+            calls = [one for one in code.calls_under(forward) if text(one.func) == name]
+            if other not in built or len(calls) != 2 or not learns(code, built[other]):
+                continue
+            used = len(re.findall(rf"{re.escape(other[5:])}\b", code.source))
+            if code.called(value) == code.called(built[other]) and used == 1:
+                if not exclusive(*calls):
+                    yield calls[1]
+
+
+def _next_name(name):
+    """Return `self.fc3` for `self.fc2`."""
+    number = re.search(r"\d+$", name)
+    return name[: number.start()] + str(int(number[0]) + 1) if number else ""
+
+
+def _reads_by_name(code, owner):
+    return re.search(r"getattr|children\(|modules\(|__dict__", code.part(owner))

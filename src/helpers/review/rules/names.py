@@ -7,10 +7,22 @@ import warnings
 from difflib import get_close_matches
 
 from helpers.names import undefined_names
+from helpers.review.code import parameter
 from helpers.review.kinds import is_model, is_module_class, is_optimizer, kind
 from helpers.review.registry import rule
 from helpers.review.rules.modules import module_classes
-from helpers.review.syntax import FUNCTIONS, argument, const, method, receiver, text
+from helpers.review.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    above,
+    argument,
+    const,
+    exclusive,
+    method,
+    place,
+    receiver,
+    text,
+)
 
 _FORWARD = {"foward", "forwad", "foreward", "froward", "farward", "Forward", "__forward__"}
 _ACTIVATIONS = re.compile(
@@ -314,3 +326,65 @@ def _is_given(code, node):
     called = code.called(up) if isinstance(up, ast.Call) and node in up.args[:1] else ""
     owner = is_model(code, node.value)
     return owner and (called == "torch.save" or re.match(r"optim\.[A-Z]", called) is not None)
+
+
+@rule("names-before-assignment", "raises")
+def read_before_assignment(code):
+    """`probs = softmax(probs)` in a branch that is the first to assign the local name."""
+    for function in code.of(*FUNCTIONS):
+        for name, values in function.assigned.items():
+            if not name.isidentifier() or parameter(function, name):
+                continue
+            first = values[0].end
+            for one in values:
+                if one.end > first and not any(above(one.statement, ast.If)):
+                    break
+                read = _own_read(one, name)
+                if read is None or name in _bound_otherwise(code, function):
+                    continue
+                if not _assigned_before(code, one, name):
+                    yield read
+
+
+def _bound_otherwise(code, function):
+    """Return the names that a function binds by imports, definitions, `global` and the like."""
+    names = set()
+    for node in code.walk(function):
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            names |= {*node.names}
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(one.asname or one.name).partition(".")[0] for one in node.names}
+        elif (
+            isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar)
+            or isinstance(node, (*FUNCTIONS, ast.ClassDef))
+            and node is not function
+        ):
+            names.add(node.name)
+    return names
+
+
+def _own_read(given, name):
+    """Return where the value of `x = f(x)` reads the name that the statement assigns."""
+    statement = given.statement
+    if not isinstance(statement, ast.Assign) or any(above(statement, *LOOPS, ast.Try, ast.With)):
+        return None
+    if not any(text(one) == name for one in statement.targets):
+        return None
+    nodes = [*ast.walk(statement.value)]
+    reads = [one for one in nodes if isinstance(one, ast.Name) and one.id == name]
+    return reads[0] if reads and not any(isinstance(one, _OWN) for one in nodes) else None
+
+
+_OWN = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
+
+
+def _assigned_before(code, given, name):
+    """Return whether a statement above this one may have assigned the name."""
+    return any(
+        isinstance(one, ast.Name)
+        and one.id == name
+        and not isinstance(one.ctx, ast.Load)
+        and place(one) < place(given.statement)
+        and not exclusive(one, given.statement)
+        for one in code.walk(given.statement.scope)
+    )

@@ -3,6 +3,7 @@
 import ast
 import re
 
+from helpers.review.axes import axes
 from helpers.review.code import Part, parameter
 from helpers.review.kinds import is_model, kind, no_graph, returns
 from helpers.review.registry import rule
@@ -89,6 +90,34 @@ def one_class(code):
         size = argument(layer, "out_features", 1) if layer is not None else _channels(code, given)
         if code.const(size) == 1 and not _squeezed(code, given):
             yield call
+    yield from _one_score(code)
+
+
+def _one_score(code):
+    """`softmax(self.score(x), dim=-1)` of a layer with one unit: every weight is 1."""
+    for call in code.calls:
+        if code.called(call) not in ("F.softmax", "torch.softmax") or not call.args:
+            continue
+        scored = code.resolved(call.args[0]) if text(call.args[0]) else call.args[0]
+        layer = construction(code, scored.func) if isinstance(scored, ast.Call) else None
+        if code.called(layer) == "nn.Sequential":
+            layer = (layers(code, layer) or [None])[-1]
+        one = code.called(layer) == "nn.Linear" and argument(layer, "out_features", 1)
+        if not one or code.const(one) != 1 or not scored.args:
+            continue
+        dim = const(argument(call, "dim", 1))
+        if dim == -1 or dim == 1 and _is_matrix(code, scored.args[0]):
+            yield call
+
+
+def _is_matrix(code, node):
+    """Return whether a tensor has two axes, as `torch.cat((x.view(-1, n), y), 1)`."""
+    if code.called(node) in ("torch.cat", "torch.concat") and node.args:
+        parts = getattr(node.args[0], "elts", ())
+        return any(_is_matrix(code, one) for one in parts)
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    flat = method(value) in ("view", "reshape") and len(value.args) == 2
+    return flat and not code.called(value) or axes(code, node) == 2
 
 
 def _channels(code, given):
@@ -279,14 +308,20 @@ def _reduces(code, call):
     if is_open(constructor):
         return False
     old = argument(constructor, "reduce") or argument(constructor, "size_average")
-    return (
-        old is None
-        and code.const(argument(constructor, "reduction")) in (None, "mean")
-        and (
-            argument(constructor, "reduction") is None
-            or code.const(argument(constructor, "reduction")) == "mean"
-        )
-    )
+    given = argument(constructor, "reduction")
+    if old is not None:
+        return False
+    return given is None or code.const(given) == "mean" or _mean_by_default(code, given)
+
+
+def _mean_by_default(code, node):
+    """Return True for `self.reduction` of `__init__(self, reduction="mean")` without a call."""
+    name = text(node) or ""
+    made = node.owner and code.functions.get((node.owner.name, "__init__"))
+    if not name.startswith("self.") or not made or code.callers.get(made):
+        return False
+    given = [*zip(made.args.args[::-1], made.args.defaults[::-1], strict=False)]
+    return any(one.arg == name[5:] and const(default) == "mean" for one, default in given)
 
 
 @rule("losses-output-range", "wrong", "Normalize")

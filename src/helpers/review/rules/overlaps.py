@@ -31,8 +31,14 @@ def overlap_of_logits(code):
         if (call.scope, ast.unparse(given)) in logits and text(given):
             if not _renamed(code, given):
                 yield call
-        elif _ends_in_layer(code, given):
+        elif _ends_in_layer(code, given) or _takes_logits(function):
             yield call
+
+
+def _takes_logits(function):
+    """Return whether the first parameter of a loss is named `logits`."""
+    names = [one.arg for one in function.args.args if one.arg != "self"]
+    return bool(re.fullmatch("(y_)?logits?", names[0]))
 
 
 def _renamed(code, node):
@@ -74,11 +80,11 @@ def _ends_in_layer(code, node):
     return code.called(built) in ("nn.Conv2d", "nn.Conv3d", "nn.Linear")
 
 
-@rule("evaluation-iou-union", "wrong", "iou|IoU|IOU|accard|union")
+@rule("evaluation-iou-union", "wrong", "iou|IoU|IOU|accard|union|dice|Dice")
 def sum_as_union(code):
     """`inter / (a.sum() + b.sum())` as an IoU: the intersection is counted twice."""
     for node in code.of(ast.BinOp):
-        if not isinstance(node.op, ast.Div) or not _of_iou(node):
+        if not isinstance(node.op, ast.Div) or not _of_iou(node) and not _of_dice(code, node):
             continue
         above_line = _plain(node.left)
         if not re.search(r"(?i)^inter(section)?\w*$", text(above_line) or ""):
@@ -115,8 +121,20 @@ def _of_iou(node):
     return bool(re.search(r"iou|jaccard", named)) and "dice" not in named
 
 
+def _of_dice(code, node):
+    """Return whether a quotient is a Dice coefficient in a function without a factor 2."""
+    name = text(node.parent.targets[0]) if isinstance(node.parent, ast.Assign) else ""
+    function = code.function(node)
+    owner = node.owner.name if node.owner is not None else ""
+    named = re.search(r"(?i)dice", f"{name} {owner} {getattr(function, 'name', '')}")
+    twice = re.search(r"\b2(\.0*)? ?\*|\* ?2\b|\bunion|/ ?2\b|0\.5", code.part(function))
+    return bool(named) and not twice and function is not code.tree
+
+
 def _is_total(code, node):
-    """Return whether a value is a sum of two sums or of two areas."""
+    """Return whether a value is a sum of two sums or of two areas, or of two tensors."""
+    if method(node) == "sum" and isinstance(receiver(node), ast.BinOp):
+        return isinstance(receiver(node).op, ast.Add)
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add):
         return False
     return all(_is_sum(code, one) for one in (node.left, node.right))

@@ -8,9 +8,8 @@ from helpers.review.code import Part, parameter
 from helpers.review.kinds import is_model, kind
 from helpers.review.registry import rule
 from helpers.review.rules.data import datasets
-from helpers.review.rules.learning import differentiated
-from helpers.review.syntax import above, argument, const, last, method, receiver, text
-from helpers.review.tracing import construction, is_loss_call, output
+from helpers.review.syntax import argument, const, last, method, receiver, text
+from helpers.review.tracing import is_loss_call, output
 
 _ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div")
 _MODULES = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "KLDivLoss")
@@ -65,123 +64,6 @@ def _root(code, node, depth=0):
         if inner is not None and inner[0] != node.id:
             return inner
     return node.id, id(value)
-
-
-@rule("language-garbage", "wrong")
-def not_shifted(code):
-    """`cross_entropy(model(ids).flatten(0, 1), ids.flatten())` with a causal mask: not shifted."""
-    yield from _window_with_target(code)
-    masked = re.search(r"is_causal|torch\.(triu|tril)\(|square_subsequent_mask", code.source)
-    for call in code.calls:
-        known = code.called(call) == "F.cross_entropy"
-        if not known and kind(code, call.func) != "lossfn:CrossEntropyLoss" or len(call.args) < 2:
-            continue
-        given, target = _moved(code, call.args[0]), _moved(None, call.args[1])
-        if _decoded(code, given, target):
-            yield call
-            continue
-        if not masked:
-            continue
-        if isinstance(given, ast.Call) and is_model(code, given.func) and given.args:
-            source = _moved(None, given.args[0])
-            same = isinstance(source, ast.Name) and text(source) == text(target)
-            plain = same and len(given.args) == 1 and not given.keywords
-            if plain and (isinstance(call.parent, ast.Return) or differentiated(code, call, 0)):
-                yield call
-
-
-def _window_with_target(code):
-    """`x = data[i : i + n]` and `y = data[i + n - 1]`: the target is the last row of the input."""
-    windows = {}
-    for node in code.of(ast.Subscript):
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        first = parts[0] if parts else None
-        loop = next(above(node, ast.For, ast.ListComp), None)
-        if loop is None or first is None or not isinstance(node.ctx, ast.Load):
-            continue
-        key = loop, text(node.value) or ast.unparse(node.value)
-        if isinstance(first, ast.Slice):
-            rest = node.slice.elts[1:] if isinstance(node.slice, ast.Tuple) else []
-            whole = all(
-                isinstance(one, ast.Slice) and one.upper is one.lower is None for one in rest
-            )
-            if whole and first.upper is not None and first.lower is not None and first.step is None:
-                windows.setdefault(key, set()).add(_linear(code, first.upper))
-        elif _linear(code, first, 1) in windows.get(key, ()) and _is_target(node):
-            yield node
-
-
-def _is_target(node):
-    """Return whether an item is assigned to a name of a target, or appended to such a list."""
-    up = node.parent
-    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
-    name = text(receiver(up)) if method(up) == "append" else name
-    return bool(re.search(r"(?i)(^|_)(y|ys|target|label|train_label)s?(_|$)", name or ""))
-
-
-def _linear(code, node, plus=0):
-    """Return a sum of names and numbers in a form that does not depend on their order."""
-    number, names = plus, []
-    stack = [(node, 1)]
-    while stack:
-        one, sign = stack.pop()
-        value = code.value(one) if isinstance(one, ast.Name) else None
-        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Add | ast.Sub):
-            other = -sign if isinstance(one.op, ast.Sub) else sign
-            stack += [(one.left, sign), (one.right, other)]
-        elif type(const(one)) is int:
-            number += sign * const(one)
-        elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Sub):
-            stack.append((value, sign))
-        else:
-            names.append(f"{sign}{ast.unparse(one)}")
-    return number, *sorted(names)
-
-
-_SHIFTS = re.compile(r"\bcat\(|roll|shift|\bfor\b|sos|bos|start|new_|zeros")
-
-
-def _decoded(code, given, target):
-    """Return whether the whole target is the input of a decoder: `decoder(y, h)` and `y`."""
-    value = code.value(given) if isinstance(given, ast.Name) else given
-    call = value.value if isinstance(value, Part) and value.index == 0 else value
-    name = (kind(code, getattr(call, "func", None)) or "").removeprefix("module:")
-    forward = code.functions.get((name, "forward"))
-    if not isinstance(call, ast.Call) or forward is None or not isinstance(target, ast.Name):
-        return False
-    places = [n for n, one in enumerate(call.args) if text(one) == target.id]
-    names = [one.arg for one in forward.args.args[1:]]
-    if len(call.args) < 2 or len(places) != 1 or places[0] >= len(names):
-        return False
-    source = code.part(code.classes[name]) if name in code.classes else ""
-    layer = re.search(r"nn\.(Transformer|TransformerDecoder|GRU|LSTM|RNN)\(", source)
-    if not layer or _SHIFTS.search(code.part(forward)) or "bidirectional=True" in source:
-        return False
-    reads = [
-        one for one in code.uses(forward, names[places[0]]) if isinstance(one.parent, ast.Call)
-    ]
-    sliced = any(
-        isinstance(one.parent, ast.Subscript) for one in code.uses(forward, names[places[0]])
-    )
-    embedded = [code.called(construction(code, one.parent.func)) == "nn.Embedding" for one in reads]
-    return any(embedded) and not sliced
-
-
-def _moved(code, node):
-    """Return `x` of `x.view(-1)`, `x.transpose(1, 2)` and the like; with `code` through names."""
-    for _ in range(6):
-        if method(node) in ("view", "reshape", "flatten", "transpose", "permute", "contiguous"):
-            node = receiver(node)
-        elif (
-            code and isinstance(node, ast.Name) and isinstance(value := code.value(node), ast.Call)
-        ):
-            shaped = method(value) in ("view", "reshape", "flatten", "transpose", "permute")
-            if not shaped and not is_model(code, value.func):
-                break
-            node = value
-        else:
-            break
-    return node
 
 
 @rule("training-broadcast", "wrong")

@@ -6,7 +6,18 @@ import re
 from helpers.review.flow import events
 from helpers.review.kinds import steps
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, LOOPS, above, branches, method, receiver
+from helpers.review.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    above,
+    argument,
+    branches,
+    const,
+    is_open,
+    last,
+    method,
+    receiver,
+)
 from helpers.review.tracing import loss_calls
 
 
@@ -135,3 +146,34 @@ def plain_step(code):
 def _scales(code):
     """Return whether a scaler scales a loss, or is off."""
     return re.search(r"\.scale\(|scale_loss|scaler\(\w+|_scaler\(|enabled=", code.source)
+
+
+@rule("mixed-no-scaler", "wrong", "autocast")
+def half_without_scaler(code):
+    """`with torch.autocast("cuda", dtype=torch.float16)` and `loss.backward()`: no GradScaler."""
+    if re.search(r"(?i)scaler|bfloat16|bf16|accelerat|lightning|fabric|apex", code.source):
+        return
+    for loop in code.loops:
+        if any(above(loop, *LOOPS)):
+            continue
+        order = events(code, loop, 2)
+        blocks = [
+            one for one in code.walk(loop, 2) if isinstance(one, ast.With) and _halves(code, one)
+        ]
+        if blocks and {"backward", "step"} <= {one.what for one in order}:
+            yield next(one.call for one in order if one.what == "backward")
+
+
+def _halves(code, block):
+    """Return whether autocast casts to float16 in a block."""
+    for item in block.items:
+        call = item.context_expr
+        if code.called(call) != "amp.autocast" or is_open(call) or argument(call, "enabled"):
+            continue
+        given = argument(call, "dtype", 1)
+        device = const(argument(call, "device_type", 0))
+        cuda = "cuda" in ast.unparse(call.func) or device == "cuda" or not call.args
+        half = given is not None and last(given) in ("float16", "half")
+        if half or given is None and cuda:
+            return True
+    return False

@@ -56,9 +56,10 @@ def _reduced(node):
             return node
 
 
-@rule("rl-sign", "wrong", "log_p|logp|log_P|logP")
+@rule("rl-sign", "wrong", "log_p|logp|log_P|logP|actor")
 def return_minimized(code):
     """`loss = (log_probs * returns).mean()` without the minus: the return is minimized."""
+    yield from _value_minimized(code)
     if re.search(
         r"[(\[=,:] *-[\w.(]*(log|dist|pi\b)|maximize=True|\*= *-|-loss\b|neg_?log|nll|"
         r"(?i:\btour|\bcosts?\b)|log_?p\w* *= *[\w.]*cross_entropy",
@@ -83,6 +84,32 @@ def return_minimized(code):
             if end is not None and differentiated(code, end, 0) and not _of_pairs(code, factors):
                 if not negated(code, end):
                     yield node
+
+
+_CRITIC = re.compile(r"(?i)([\w.]*[._])?(critic|q(_?net(work)?|f)?)_?\d?(_local|_main|_eval)?")
+
+
+def _value_minimized(code):
+    """`actor_loss = critic(s, actor(s)).mean()` without the minus: the value is minimized."""
+    for call in code.calls:
+        if (
+            not _CRITIC.fullmatch(text(call.func) or "")
+            or code.called(call)
+            or no_graph(code, call)
+        ):
+            continue
+        given = [code.resolved(one) if isinstance(one, ast.Name) else one for one in call.args]
+        if not any(
+            re.search(r"(?i)(^|[._])actor", text(getattr(one, "func", None)) or "") for one in given
+        ):
+            continue
+        end = _reduced(call)
+        own = end is not None and end is not call and isinstance(end.parent, ast.Assign)
+        if own and differentiated(code, end, 0) and not negated(code, end):
+            if not re.search(
+                r"(?i)log_?p|entropy|alpha|maximize=True", code.part(code.function(call))
+            ):
+                yield end
 
 
 def _saved_log_prob(code, node):
@@ -531,6 +558,8 @@ def _updates(code, loop, name):
     """Yield the statements that rebind the variable, or keep a small part of the old weights."""
     for node in ast.walk(loop):
         value = node.value if isinstance(node, ast.Assign) else None
+        if _small_product(code, node, name):
+            yield node
         if method(node) == "copy_" and len(node.args) == 1:
             value = node.args[0]
         if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
@@ -541,12 +570,30 @@ def _updates(code, loop, name):
             continue
         kept = next((one for one in (value.left, value.right) if name in names_in(one)), None)
         part = _share(code, [one for one in _factors(kept) if name not in names_in(one)])
+        part = _named_share(code, kept, name) if part is None else part
         used = [one for one in code.uses(node.scope, name) if one.lineno > node.end_lineno]
         if written == name and assigned:
             if not any(inside(one, loop) for one in used):
                 yield node
         elif part is not None and 0 < part < 0.5:
             yield node
+
+
+def _small_product(code, node, name):
+    """Return True for `e.mul_(1 - decay).add_(p, alpha=decay)`, which keeps little of `e`."""
+    product = receiver(node) if method(node) == "add_" else None
+    if method(product) != "mul_" or len(product.args) != 1:
+        return False
+    part = _share(code, product.args)
+    written = (text(receiver(product)) or "").removesuffix(".data")
+    return written == name and part is not None and 0 < part < 0.5
+
+
+def _named_share(code, kept, name):
+    """Return a small number for a factor `tau` of an agent, whose value the file does not set."""
+    factors = [ast.unparse(one) for one in _factors(kept) if name not in names_in(one)]
+    agent = re.search(r"(?i)reward|replay|\bgamma\b|\baction", code.source)
+    return 0.01 if agent and factors in (["tau"], ["self.tau"], ["TAU"]) else None
 
 
 def _share(code, factors):

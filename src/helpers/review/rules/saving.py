@@ -211,7 +211,8 @@ def no_eval_after_load(code):
             continue
         for other in code.calls:
             cut = getattr(other.parent, "attr", "") in ("detach", "data")
-            if text(other.func) == name and (cut or no_graph(code, other)):
+            decided = cut or no_graph(code, other) or _decides(code, other)
+            if text(other.func) == name and decided:
                 yield other
                 break
 
@@ -291,6 +292,15 @@ def _from_zero(node):
     return len(over.args) == 1 or const(over.args[0]) in (0, 1)
 
 
+def _decides(code, call):
+    """Return whether the class is read from an output, as in `model(x).argmax(1).item()`."""
+    up = call.parent
+    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+    uses = code.uses(call.scope, name) if name else [call]
+    ends = ("argmax", "topk", "max", "item", "numpy", "tolist")
+    return any(getattr(one.parent, "attr", method(one.parent)) in ends for one in uses)
+
+
 @rule("checkpoints-best-kept", "wrong", "best")
 def best_not_renewed(code):
     """`if acc > best: torch.save(…)`, and no line sets `best`: every later epoch may be saved."""
@@ -308,7 +318,7 @@ def best_not_renewed(code):
         if name.startswith("self."):
             values = node.owner.attributes.get(name, ()) if node.owner is not None else ()
         else:
-            values = scope.assigned.get(name, ())
+            values = scope.assigned.get(name) or code.tree.assigned.get(name, ())
         outside = [one for one in values if not any(above(one.statement, *LOOPS))]
         first = values[0].value if values and len(outside) == len(values) else None
         number = isinstance(first, ast.AST) and (

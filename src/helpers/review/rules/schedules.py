@@ -371,7 +371,7 @@ def batches_in_epochs(code):
         if not loops or not _counts_batches(code, constructor):
             continue
         same = [one for one in stepped if construction(code, receiver(one)) is constructor]
-        epochs = re.search(r"(?i)epoch", _target(loops[0])) and not batch_loop(code, loops[0])
+        epochs = re.search(r"(?i)epoch|^ep?$", _target(loops[0])) and not batch_loop(code, loops[0])
         inner = [one for one in code.walk(loops[0], 2) if isinstance(one, ast.For)]
         trained = any(
             code.methods(one, "backward", follow=1) for one in inner if one is not loops[0]
@@ -414,8 +414,19 @@ def _counts_few(code, constructor):
         counted = re.search(r"(?i)epochs?\b", written) and not re.search(r"len\(|\*", written)
         return isinstance(size, int) and size <= 50 or bool(counted)
     given = argument(constructor, "milestones", 1) if name == "sched.MultiStepLR" else None
+    if name == "sched.LambdaLR":
+        return _takes_epoch(code, argument(constructor, "lr_lambda", 1))
     numbers = [const(one) for one in getattr(given, "elts", ())]
     return bool(numbers) and all(isinstance(n, int) and n <= 300 for n in numbers)
+
+
+def _takes_epoch(code, node):
+    """Return True for `lambda epoch: …` and `def rate(epoch)`, without a number of batches."""
+    function = code.functions.get((None, last(node)), node)
+    if not isinstance(function, ast.Lambda | ast.FunctionDef) or not function.args.args:
+        return False
+    named = re.fullmatch("epochs?|current_epoch", function.args.args[0].arg)
+    return bool(named) and not re.search(r"len\(|steps?|iter", code.part(function))
 
 
 def _counts_epochs(code, constructor, outer):

@@ -193,6 +193,27 @@ def last_of_padded(code):
                 same = isinstance(value, Part) and value.value is call or value is call
                 if same and (last_step(node) if leads else const(node.slice) == -1):
                     yield node
+    yield from _lengths_unused(code)
+
+
+def _lengths_unused(code):
+    """`forward(self, x, lengths)` with `out[:, -1]` of a recurrent layer, and unused lengths."""
+    for (owner, name), function in code.functions.items():
+        given = [one.arg for one in function.args.args if re.search(_LENGTHS, one.arg)]
+        if owner is None or name != "forward" or not given or "Embedding(" not in code.source:
+            continue
+        if any(code.uses(function, one) for one in given):
+            continue
+        for node in code.walk(function):
+            value = code.value(node.value) if isinstance(node, ast.Subscript) else None
+            if not isinstance(value, Part) or value.index != 0 or not last_step(node):
+                continue
+            built = construction(code, getattr(value.value, "func", None))
+            if code.called(built) in ("nn.LSTM", "nn.GRU", "nn.RNN"):
+                yield node
+
+
+_LENGTHS = r"(^|_)(lengths?|lens?|seq_?lens?)$"
 
 
 @rule("sequences-view", "wrong")
@@ -241,7 +262,8 @@ def _states(code, forward, layer):
             state = target.elts[-1] if isinstance(target, ast.Tuple) and target.elts else None
             for one in state.elts if isinstance(state, ast.Tuple) else [state]:
                 changed = [v for v in forward.assigned.get(text(one) or "", ())]
-                if text(one) not in (None, "_") and len(changed) == 1:
+                again = len(changed) == 2 and _first_of(forward, text(one))
+                if text(one) not in (None, "_") and (len(changed) == 1 or again):
                     names.add(text(one))
     return names
 
@@ -523,8 +545,21 @@ def first_layer(code):
             for name in _states(code, forward, layer):
                 uses = code.uses(forward, name)
                 taken = [one.parent for one in uses if isinstance(one.parent, ast.Subscript)]
-                if len(uses) == 1 and taken and const(taken[0].slice) == 0:
+                if renewed := _first_of(forward, name):
+                    yield renewed
+                elif len(uses) == 1 and taken and const(taken[0].slice) == 0:
                     yield taken[0]
+
+
+def _first_of(forward, name):
+    """Return `h[0, :, :]` of `h = h[0, :, :]`."""
+    for one in forward.assigned.get(name, ()):
+        value = one.value
+        if isinstance(value, ast.Subscript) and text(value.value) == name:
+            parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
+            if const(parts[0]) == 0 and all(isinstance(part, ast.Slice) for part in parts[1:]):
+                return value
+    return None
 
 
 @rule("language-mask-unshifted", "wrong", "mask")

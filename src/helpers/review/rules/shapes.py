@@ -75,6 +75,8 @@ _SOFTMAX = ("module:Softmax", "module:LogSoftmax")
 def _is_batch(code, node):
     """Return True for a model's output of a batch, or a layer's output in `forward`."""
     value = code.resolved(node)
+    if isinstance(value, ast.Subscript) and ast.unparse(value.slice) in ("(:, -1)", "(:, -1, :)"):
+        return True  # the last position of a batch of sequences
     if isinstance(value, Part) or not isinstance(value, ast.Call):
         return False
     if any(isinstance(one, ast.Constant | ast.Subscript) for one in value.args):
@@ -197,8 +199,17 @@ def heads_merged(code):
             for target in statement.targets
             if isinstance(target, ast.Tuple) and _shape_of(_unsliced(statement.value))
         ]
+        unpacked += [[first, names[1]] for first, _ in unpacked if _is_length(code, call.args[1])]
         if names in unpacked and _heads_first(code, receiver(call)):
             yield call
+
+
+def _is_length(code, node):
+    """Return True for the name of `query.shape[1]` or `query.size(1)`."""
+    value = code.value(node) if isinstance(node, ast.Name) else None
+    if method(value) == "size":
+        return len(value.args) == 1 and const(value.args[0]) == 1
+    return isinstance(value, ast.Subscript) and const(value.slice) == 1 and _shape_of(value.value)
 
 
 def _unsliced(node):
@@ -212,6 +223,8 @@ def _heads_first(code, node, depth=0):
     """Return whether the second and third axis of a tensor are swapped; None if unknown."""
     if depth > 12 or node is None:
         return None
+    if isinstance(node, Part | ast.Subscript) and _of_stacked(code, node):
+        return True
     if isinstance(node, Part):
         return _part_heads(code, node, depth)
     if isinstance(node, ast.Name):
@@ -230,11 +243,33 @@ def _heads_first(code, node, depth=0):
         return None
     if _order(node) in ([0, 2, 1, 3], [0, 2, 1]):
         inner = _heads_first(code, receiver(node), depth + 1)
-        split = method(receiver(node)) in ("view", "reshape")
+        split = method(receiver(node)) in ("view", "reshape") and not _of_frames(receiver(node))
         return not inner if inner is not None else True if split else None
     if method(node) in ("view", "reshape") and len(node.args) == 4:
-        return bool(re.search(r"(?i)heads?$", text(node.args[1]) or ""))
+        return _splits_heads(node)
     return _heads_first(code, receiver(node), depth + 1) if method(node) in _SAME else None
+
+
+def _splits_heads(call):
+    """Return whether the second of four new sizes is the number of heads; None for images."""
+    return None if _of_frames(call) else bool(re.search("(?i)heads?$", text(call.args[1]) or ""))
+
+
+def _of_frames(call):
+    """Return whether the new sizes are those of images or videos, without heads."""
+    return any(re.search(r"(?i)frame|spatial|height|width", ast.unparse(one)) for one in call.args)
+
+
+def _of_stacked(code, node):
+    """Return True for `qkv[2]` of `qkv.reshape(B, N, 3, heads, -1).permute(2, 0, 3, 1, 4)`."""
+    whole = node.value
+    whole = receiver(whole) if method(whole) == "unbind" else whole
+    value = code.value(whole) if isinstance(whole, ast.Name) else whole
+    if not isinstance(value, ast.Call) or _order(value) != [2, 0, 3, 1, 4]:
+        return False
+    split = receiver(value)
+    heads = split.args[3] if method(split) in ("view", "reshape") and len(split.args) == 5 else None
+    return bool(re.search(r"(?i)heads?$|^h$", text(heads) or ""))
 
 
 def _part_heads(code, part, depth):

@@ -78,7 +78,7 @@ def _order(code, node):
     return positive[2] if positive[1] == "score" else -positive[2]
 
 
-@rule("losses-ranking-sign", "wrong", "pos|neg|margin|chosen")
+@rule("losses-ranking-sign", "wrong", "pos|neg|margin|chosen|ontrastive|iamese")
 def ranking_inverted(code):
     """`relu(d_neg - d_pos + margin)`: the loss falls when the pairs are in the wrong order."""
     for call in code.calls:
@@ -187,6 +187,9 @@ def _sign_of(code, node):
     return (sign if number > 0 else -sign) if number in (1, -1, 1.0, -1.0) else 0
 
 
+_MARGIN = re.compile(r"(?i)(self\.)?(\w*margin\w*|m|alpha)")
+
+
 def _repelled(code):
     """`y * d ** 2 + (1 - y) * clamp(d - margin, min=0) ** 2`: the hinge has the wrong sign."""
     for call in code.calls if re.search(r"(?i)contrastive|siamese", code.source) else ():
@@ -199,7 +202,7 @@ def _repelled(code):
             total = total.parent
         parts = [one for one, _ in _sum_in(total)]
         bare = [one for one in parts if distance in names_in(one) and call not in ast.walk(one)]
-        if distance and "margin" in margin.lower() and len(parts) == 2 and bare:
+        if distance and _MARGIN.fullmatch(margin) and len(parts) == 2 and bare:
             calls = [one for one in ast.walk(bare[0]) if isinstance(one, ast.Call)]
             if not any(_hinged(code, one) for one in calls):
                 yield call

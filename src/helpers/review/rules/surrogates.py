@@ -1,4 +1,4 @@
-"""The clipped surrogate of PPO: minimum or maximum, and its sign."""
+"""The clipped surrogate of PPO: its ratio, minimum or maximum, and its sign."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ import re
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated, negated
 from helpers.review.rules.signs import terms
-from helpers.review.syntax import method
+from helpers.review.syntax import LOOPS, above, method, receiver, text
 
 _EXTREMES = {"torch.min": 1, "torch.minimum": 1, "torch.max": -1, "torch.maximum": -1}
 
@@ -60,3 +60,36 @@ def _descended(code, call):
         if method(node) == "backward":
             return True
     return differentiated(code, node, 0)
+
+
+@rule("rl-ratio-one", "wrong", "clamp|clip")
+def ratio_of_same_policy(code):
+    """`old = log_prob.detach()` in the loop over the epochs: the ratio is always 1."""
+    for call in code.calls:
+        inner = call.args[0] if code.called(call) == "torch.exp" and call.args else receiver(call)
+        if method(call) != "exp" or not isinstance(inner, ast.BinOp):
+            continue
+        loop = next(above(call, *LOOPS), None)
+        if loop is None or not isinstance(inner.op, ast.Sub) or not _counts(loop):
+            continue
+        new, old = (_written(code, one, loop, 0) for one in (inner.left, inner.right))
+        if new and new == old and "log" in f"{new}{ast.unparse(inner)}":
+            yield call
+
+
+def _counts(loop):
+    """Return whether a loop repeats its body a number of times."""
+    return method(getattr(loop, "iter", None)) == "range"
+
+
+def _written(code, node, loop, depth):
+    """Return the text of a value, with the names that the loop assigns replaced by their values."""
+    if method(node) in ("detach", "squeeze", "clone", "sum") and receiver(node) is not None:
+        return _written(code, receiver(node), loop, depth)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        base = _written(code, node.func.value, loop, depth)
+        return f"{base}.{node.func.attr}({', '.join(map(ast.unparse, node.args))})" if base else ""
+    value = code.value(node) if isinstance(node, ast.Name) else None
+    if isinstance(value, ast.Call) and depth < 4 and loop in above(value, *LOOPS):
+        return _written(code, value, loop, depth + 1)
+    return ast.unparse(node) if isinstance(node, ast.Call) or text(node) else ""

@@ -53,6 +53,9 @@ def result_unused(code):
             continue
         call = node.value
         base = receiver(call)
+        if _JOINS.fullmatch(code.dotted(call.func) or "") and not argument(call, "out"):
+            if not code.is_display(node) and not isinstance(node.parent, ast.With | ast.Module):
+                yield node
         if base is None or code.dotted(call.func) or code.is_display(node):
             continue
         gradient = (text(base) or "").removesuffix(".data").endswith(".grad")
@@ -60,6 +63,9 @@ def result_unused(code):
         if method(call) in _PURE | MOVES - {"type"} and tensor:
             if not any(above(node, ast.Try)) and not isinstance(node.parent, ast.With):
                 yield node
+
+
+_JOINS = re.compile(r"torch\.(cat|stack|unsqueeze|squeeze|permute|transpose|clamp|reshape|flatten)")
 
 
 def _moved_in_loop(code):
@@ -310,5 +316,17 @@ def _used_in_forward(code, node, name):
 def backward_of_number(code):
     """`loss.item().backward()`."""
     for call in code.calls:
-        if method(call) == "backward" and method(receiver(call)) in ("item", "detach"):
+        if (
+            method(call) == "backward"
+            and method(receiver(call)) in ("item", "detach")
+            or method(call) == "backward"
+            and _sum_of_numbers(code, receiver(call))
+        ):
             yield call
+
+
+def _sum_of_numbers(code, node):
+    """Return True for `sum(loss.item() for loss in losses)`, even through a name."""
+    value = code.resolved(node) if isinstance(node, ast.Name) else node
+    over = value.args[0] if method(value) == "sum" and len(value.args) == 1 else None
+    return isinstance(over, ast.GeneratorExp | ast.ListComp) and method(over.elt) == "item"

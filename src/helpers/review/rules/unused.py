@@ -150,6 +150,9 @@ def value_unused(code):
             plain = len(values) == 1 and isinstance(values[0].statement, ast.Assign)
             if not plain or not isinstance(values[0].value, ast.AST) or code.uses(code.tree, name):
                 continue
+            if re.fullmatch("identity|residual|shortcut|skip", name):
+                yield values[0].statement
+                continue
             base = next((b for b in _bases(values[0].value) if name.startswith(f"{b}_")), None)
             later = [n for n in code.uses(function, base or "") if n.lineno > values[0].end[0]]
             if base and _computes(values[0].value) and any(_given(one) for one in later):

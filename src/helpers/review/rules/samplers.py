@@ -1,0 +1,79 @@
+"""The loop that draws samples from a diffusion model."""
+
+import ast
+import re
+
+from helpers.review.kinds import is_model, iterated
+from helpers.review.registry import rule
+from helpers.review.syntax import above, const, method, text
+
+_POSTERIOR = re.compile(r"(?i)posterior|tilde|prev|next|var\b|variance|\beta\b|ddim")
+_NOISE = ("randn_like", "randn", "normal")
+
+
+@rule("diffusion-last-noise", "wrong", "cumprod|alpha_bar|alphas_bar|alpha_hat")
+def noise_in_last_step(code):
+    """`x = mean + torch.sqrt(beta[t]) * torch.randn_like(x)` for every t, also for the last one."""
+    for loop in code.of(ast.For):
+        if not _to_zero(loop) or not _denoises(code, loop) or _depends_on_step(code, loop):
+            continue
+        for node in code.walk(loop):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+                if not isinstance(node.parent, ast.BinOp) and _adds_noise(code, node, loop):
+                    yield node
+
+
+def _to_zero(loop):
+    """Return whether a loop over the steps counts down to 0."""
+    over = iterated(loop.iter)
+    if method(over) == "reversed" and over.args:
+        inner = over.args[0]
+        first = inner.args[0] if method(inner) == "range" and len(inner.args) > 1 else None
+        return method(inner) == "range" and (first is None or const(first) == 0)
+    if method(over) != "range" or len(over.args) != 3:
+        return False
+    return const(over.args[1]) == const(over.args[2]) == -1
+
+
+def _denoises(code, loop):
+    """Return whether the loop calls a network with the sample and the step."""
+    return any(
+        is_model(code, call.func) and len(call.args) + len(call.keywords) > 1
+        for call in code.calls_under(loop)
+    )
+
+
+def _depends_on_step(code, loop):
+    """Return whether a condition or a mask may leave the noise out of the last step."""
+    if any(isinstance(one, ast.If | ast.IfExp | ast.Compare) for one in code.walk(loop)):
+        return True
+    return bool(re.search(r"(?i)mask|nonzero", code.part(loop)))
+
+
+def _adds_noise(code, node, loop):
+    """Return whether a sum contains new noise times the square root of β of the step."""
+    for side in (node.left, node.right):
+        factors = _factors(side)
+        drawn = [one for one in factors if _is_noise(code, one, loop)]
+        others = [code.resolved(one) if text(one) else one for one in factors if one not in drawn]
+        written = " ".join(ast.unparse(one) for one in (*factors, *others) if _is_node(one))
+        if len(drawn) == 1 and others and re.search(r"(?i)beta", written):
+            if not _POSTERIOR.search(written):
+                return True
+    return False
+
+
+def _is_node(one):
+    return isinstance(one, ast.AST)
+
+
+def _factors(node):
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), *_factors(node.right)]
+    return [node]
+
+
+def _is_noise(code, node, loop):
+    value = code.value(node) if isinstance(node, ast.Name) else node
+    drawn = isinstance(value, ast.Call) and method(value) in _NOISE
+    return drawn and loop in above(value, ast.For)
