@@ -253,13 +253,18 @@ class Messages {
     const close = answers.filter((a) => a.sure === answers[0].sure && a.score >= least);
     return this.apart(close).slice(0, shown);
   }
-  // Make answers to other lines of a log secondary to the error that ended the program. If it has an
-  // answer, those to later lines are `beside` it, else lines that are no errors are only related.
+  // Make answers to other lines of a log secondary to the error that ended the program. If it, or a
+  // line between it and its traceback, has an answer, those to later lines are `beside` it, else
+  // lines that are no errors are only related.
   demote(answers, text) {
     const main = this.rules.main(text);
     if (!main || this.rules.get("report").test(main.type)) return;
     const wraps = (a) => this.entries[a.entry].wraps;
-    const about = ({ span }) => !span || (span[0] < main.end && main.start < span[1]);
+    const about = ({ span }) => {
+      const between = span ? text.slice(span[1], main.start) : "";
+      const near = between.length < this.rules.limits.length && !between.includes("Traceback (most recent");
+      return !span || (span[0] < main.end && near);
+    };
     const met = answers.filter((a) => a.sure && about(a));
     const answered = met.some((a) => !a.beside && !wraps(a));
     for (const a of answers) {

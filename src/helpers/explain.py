@@ -377,8 +377,9 @@ def _main(text: str) -> Main | None:
 def _demote(answers: Iterable[Answer], text: str) -> None:
     """Make an answer to another line of a log secondary to the error that ended the program.
 
-    If an answer to this error exists, answers to later lines are `beside` it. Otherwise lines that
-    are no errors of their own (warnings, log lines, reports) are only related.
+    If an answer to this error, or to the lines between it and its traceback, exists, answers to
+    later lines are `beside` it. Otherwise lines that are no errors of their own (warnings, log
+    lines, reports) are only related.
     """
     main = _main(text)
     if main is None or _PATTERNS["report"].search(main.type):
@@ -386,7 +387,9 @@ def _demote(answers: Iterable[Answer], text: str) -> None:
 
     def about_main(answer: Answer) -> bool:
         first, last = answer.span
-        return not answer.whole or (first < main.end and main.start < last)
+        between = text[last : main.start]
+        near = len(between) < _LIMITS.length and "Traceback (most recent" not in between
+        return not answer.whole or (first < main.end and near)
 
     met = [a for a in answers if a.sure and about_main(a)]
     answered = any(not a.beside and not a.entry.get("wraps") for a in met)
