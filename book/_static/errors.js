@@ -25,11 +25,13 @@ class Rules {
   errors(text) {
     const heads = this.heads(text);
     const tracebacks = (start, end) => text.slice(start, end).split("Traceback (most recent").length - 1;
-    const reports = ({ 0: type, index }) => {
+    const reports = ({ index }, n) => {
       const start = text.slice(0, index).lastIndexOf("Exception ignored in");
-      return this.get("report").test(type) || (start >= 0 && tracebacks(start, index) < 2);
+      const end = Math.min(heads[n + 1]?.index ?? text.length, index + this.limits.length);
+      const [message] = text.slice(index, end).split("Traceback (most recent");
+      return this.get("report").test(message) || (start >= 0 && tracebacks(start, index) < 2);
     };
-    const errors = heads.filter((head) => !reports(head));
+    const errors = heads.filter((head, n) => !reports(head, n));
     return errors.length ? errors : heads.slice(-1);
   }
   // Return the error that ended the program: {type, start, end} of its message, or null.
@@ -320,7 +322,9 @@ class Messages {
         n % 2 ? values[(n - 1) / 2]?.replace(this.rules.get("edges", "g"), "") || "…" : part,
       );
     // A warning in a text that contains other messages.
-    const beside = wording.kind.endsWith("Warning") && this.rules.heads(text).length > typed;
+    const others =
+      this.rules.heads(text).length > typed || this.rules.get("crash").test(text.slice(end));
+    const beside = wording.kind.endsWith("Warning") && others;
     const answer = { entry: wording.entry, score, sure: true, typed, span: [start, end], head, beside };
     return this.cased(answer, wording, this.rules.about(text, start), values);
   }
@@ -403,8 +407,15 @@ class Messages {
   // Return the frames above the error that ended the program, in order.
   frames(pasted) {
     const text = pasted.slice(-this.rules.limits.longest).replace(this.rules.get("space", "g"), " ");
-    const main = this.rules.main(this.rules.plain(pasted));
-    const end = main ? text.lastIndexOf(main.type) : -1;
+    const message = this.rules.plain(pasted);
+    const main = this.rules.main(message);
+    let end = -1;
+    if (main) {
+      // the same occurrence of the type in the text as pasted
+      const parts = text.split(main.type);
+      const before = message.slice(0, main.start).split(main.type).length;
+      if (before < parts.length) end = parts.slice(0, before).join(main.type).length;
+    }
     const frames = [...text.matchAll(this.rules.get("frame", "g"))];
     const above = frames.filter(({ index }) => index < end);
     return above.length ? above : frames;

@@ -294,7 +294,8 @@ class Messages:
         entry = self.entries[wording.entry]
         score *= _LIMITS.wraps if entry.get("wraps") else 1
         head = _head(wording, values, typed)
-        beside = wording.kind.endswith("Warning") and len(_HEAD.findall(text)) > typed
+        others = len(_HEAD.findall(text)) > typed or bool(_PATTERNS["crash"].search(text, end))
+        beside = wording.kind.endswith("Warning") and others
         answer = Answer(entry, score, True, True, typed, (start, end), head, beside=beside)
         return _cased(answer, wording, _about(text, start), values)
 
@@ -345,13 +346,17 @@ def _errors(text: str) -> list[re.Match[str]]:
     heads = [*_HEAD.finditer(text)]
     ignored = [m.end() for m in re.finditer("Exception ignored in", text)]
 
-    def reports(head: re.Match[str]) -> bool:
-        start = max((at for at in ignored if at < head.start()), default=None)
-        return bool(_PATTERNS["report"].search(head[0])) or (
-            start is not None and text.count("Traceback (most recent", start, head.start()) < 2
+    def reports(head: re.Match[str], end: int) -> bool:
+        begin = head.start()
+        message = text[begin : min(end, begin + _LIMITS.length)].split("Traceback (most recent")[0]
+        start = max((at for at in ignored if at < begin), default=None)
+        return bool(_PATTERNS["report"].search(message)) or (
+            start is not None and text.count("Traceback (most recent", start, begin) < 2
         )
 
-    return [head for head in heads if not reports(head)] or heads[-1:]
+    ends = [*(head.start() for head in heads[1:]), len(text)]
+    errors = [head for head, end in zip(heads, ends, strict=False) if not reports(head, end)]
+    return errors or heads[-1:]
 
 
 @dataclass
@@ -518,8 +523,12 @@ def _number(term: str, values: dict[str, str]) -> float | None:
 def _frames(pasted: str) -> list[re.Match[str]]:
     """Return the frames above the error that ended the program, in order."""
     text = _PATTERNS["space"].sub(" ", pasted[-_LIMITS.longest :])
-    main = _main(plain(pasted))
-    end = text.rfind(main.type) if main else -1
+    message = plain(pasted)
+    main, end = _main(message), -1
+    if main:  # the same occurrence of the type in the text as pasted
+        parts = text.split(main.type)
+        before = message.count(main.type, 0, main.start) + 1
+        end = len(main.type.join(parts[:before])) if before < len(parts) else -1
     frames = [*_PATTERNS["frame"].finditer(text)]
     return [frame for frame in frames if frame.start() < end] or frames
 

@@ -225,8 +225,8 @@ REPORTS = {
     "watchdog": "[rank1]:[E1129 11:02:13.551 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught "
     "collective operation timeout: WorkNCCL(SeqNum=14, OpType=ALLREDUCE, NumelIn=7, NumelOut=7, "
     "Timeout(ms)=600000) ran for 600014 milliseconds before timing out.",
-    "process-group": "[rank0]:[W1129 11:02:13.2 ProcessGroupNCCL.cpp:1250] Warning: WARNING: process "
-    "group has NOT been destroyed before we destruct ProcessGroupNCCL.",
+    "process-group": "[rank0]:[W1129 11:02:13.2 ProcessGroupNCCL.cpp:1250] Warning: WARNING: "
+    "process group has NOT been destroyed before we destruct ProcessGroupNCCL.",
     "launcher": "E1129 11:02:14.500000 80 torch/distributed/elastic/multiprocessing/api.py:869] "
     "failed (exitcode: 1) local_rank: 1 (pid: 82) of binary: /usr/bin/python3\n"
     "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
@@ -238,10 +238,10 @@ REPORTS = {
     "Traceback (most recent call last):\nAttributeError: 'Pool' object has no attribute 'fc'",
     "cpp": "terminate called after throwing an instance of 'c10::Error'\n"
     "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x57",
-    "tokenizers": "huggingface/tokenizers: The current process just got forked, after parallelism has "
-    "already been used. Disabling parallelism to avoid deadlocks...",
-    "warning": "UserWarning: resource_tracker: There appear to be 6 leaked semaphore objects to clean "
-    "up at shutdown",
+    "tokenizers": "huggingface/tokenizers: The current process just got forked, after parallelism "
+    "has already been used. Disabling parallelism to avoid deadlocks...",
+    "warning": "UserWarning: resource_tracker: There appear to be 6 leaked semaphore objects to "
+    "clean up at shutdown",
 }
 
 
@@ -260,6 +260,22 @@ def test_reports_are_only_related_to_an_unknown_error(report):
     log = f"{OWN}brewery.YeastError: no hops in the wort\n{REPORTS[report]}"
     assert not any(answer.sure for answer in explain.messages().find(log))
     assert explain.unknown(log) == {"type": "YeastError", "file": "train.py", "line": "7"}
+
+
+def test_error_of_another_rank_ranks_before_a_lost_connection():
+    lost = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:3120"
+    second = OWN.replace("line 7", "line 9") + lost
+    found = explain.messages().find(f"{OWN}{SHAPES}\n{second}")
+    assert found[0].entry["id"] == "mat1-mat2-shapes"
+    log = f"{OWN}brewery.YeastError: no hops in the wort\n{second}"
+    assert explain.unknown(log) == {"type": "YeastError", "file": "train.py", "line": "7"}
+    log = f"{OWN}RuntimeError: no hops in the wort\n{second}"
+    assert explain.own_line(log) == ("train.py", "7")
+
+
+def test_crash_ranks_before_a_warning():
+    log = f"{REPORTS['warning']}\nSegmentation fault (core dumped)"
+    assert [a.id for a in explain.messages().find(log)][0] == "segmentation-fault"
 
 
 def test_report_alone_is_explained():
