@@ -20,6 +20,40 @@ class Rules {
   heads(text) {
     return [...text.matchAll(this.get("head", "gm"))];
   }
+  // Return the heads of errors, without reports of other errors and exceptions that Python ignores,
+  // unless the text contains nothing else.
+  errors(text) {
+    const heads = this.heads(text);
+    const tracebacks = (start, end) => text.slice(start, end).split("Traceback (most recent").length - 1;
+    const reports = ({ index }, n) => {
+      const start = text.slice(0, index).lastIndexOf("Exception ignored in");
+      const end = Math.min(heads[n + 1]?.index ?? text.length, index + this.limits.length);
+      const [message] = text.slice(index, end).split("Traceback (most recent");
+      return this.get("report").test(message) || (start >= 0 && tracebacks(start, index) < 2);
+    };
+    const errors = heads.filter((head, n) => !reports(head, n));
+    return errors.length ? errors : heads.slice(-1);
+  }
+  // Return the error that ended the program: {type, start, end} of its message, or null.
+  main(text) {
+    if (this.last?.text === text) return this.last.main;
+    const head = this.errors(text).at(-1);
+    let main = null;
+    if (head) {
+      const after = head.index + head[0].length;
+      const next = ["head", "next_line"].map((name) => {
+        const pattern = this.get(name, "gm");
+        pattern.lastIndex = after;
+        const found = pattern.exec(text);
+        pattern.lastIndex = 0; // matchAll begins there
+        return found ? found.index : text.length;
+      });
+      const end = Math.min(head.index + this.limits.length, ...next);
+      main = { type: head[0].split(".").pop(), start: head.index, end };
+    }
+    this.last = { text, main };
+    return main;
+  }
   straight(text) {
     return [...text].map((c) => (this.quotes.includes(c) ? "'" : c)).join("");
   }
@@ -188,7 +222,7 @@ class Messages {
         best.set(answer.entry, answer);
     };
     if (![...best.values()].some((a) => a.score >= telling && !this.entries[a.entry].wraps)) {
-      const last = rules.heads(text).at(-1)?.index || 0;
+      const last = rules.main(text)?.start || 0;
       const whole = new Set(best.keys());
       for (const [wording, share, sure] of this.parts(text)) {
         const { entry } = wording;
@@ -197,6 +231,7 @@ class Messages {
           keep(this.cased({ entry, score, sure }, wording, rules.about(text, last), []));
       }
     }
+    this.demote([...best.values()], text);
     if (rules.get("foreign").test(text) && !text.toLowerCase().includes("torch"))
       for (const answer of best.values()) answer.sure = false;
     const rank = (a) => Math.round(a.score * 1e6);
@@ -219,6 +254,26 @@ class Messages {
     );
     const close = answers.filter((a) => a.sure === answers[0].sure && a.score >= least);
     return this.apart(close).slice(0, shown);
+  }
+  // Make answers to other lines of a log secondary to the error that ended the program. If it, or a
+  // line between it and its traceback, has an answer, those to later lines are `beside` it, else
+  // lines that are no errors are only related.
+  demote(answers, text) {
+    const main = this.rules.main(text);
+    if (!main || this.rules.get("report").test(main.type)) return;
+    const wraps = (a) => this.entries[a.entry].wraps;
+    const about = ({ span }) => {
+      const between = span ? text.slice(span[1], main.start) : "";
+      const near = between.length < this.rules.limits.length && !between.includes("Traceback (most recent");
+      return !span || (span[0] < main.end && near);
+    };
+    const met = answers.filter((a) => a.sure && about(a));
+    const answered = met.some((a) => !a.beside && !wraps(a));
+    for (const a of answers) {
+      const later = Boolean(a.span) && a.span[0] >= main.end;
+      if (answered) a.beside ||= later;
+      else if (!met.length && (a.beside || wraps(a) || !a.typed || later)) a.sure = false;
+    }
   }
   // Keep the best answer, and answers to other messages in the text. Another message follows its
   // own type and does not overlap with a better answer.
@@ -247,11 +302,16 @@ class Messages {
     let weight = this.weight(wording.literal);
     // A short wording needs its type: `'model'` is not specific, `KeyError: 'model'` is.
     const short = wording.literal.length && wording.kind && weight < this.rules.limits.telling;
-    const here = wording.match(text, short);
+    let here = wording.match(text, short);
     if (!here) return null;
+    const main = this.rules.main(text);
+    if (main && here[0] >= main.end) {
+      const before = wording.match(text.slice(0, main.end), short); // the same message in the main error
+      if (before && before[1] > main.start) here = before;
+    }
     const [start, end, values] = here;
     const typed = !wording.literal.length || wording.typed(text, start);
-    const later = this.rules.heads(text).filter((head) => head.index >= end).length;
+    const later = this.rules.errors(text).filter((head) => head.index >= end).length;
     if (!wording.literal.length && `${wording.names}` === "n") weight += 1;
     let score = (weight + 3 * typed) * 0.9 ** Math.min(later, 4);
     if (this.entries[wording.entry].wraps) score *= this.rules.limits.wraps;
@@ -262,7 +322,9 @@ class Messages {
         n % 2 ? values[(n - 1) / 2]?.replace(this.rules.get("edges", "g"), "") || "…" : part,
       );
     // A warning in a text that contains other messages.
-    const beside = wording.kind.endsWith("Warning") && this.rules.heads(text).length > typed;
+    const others =
+      this.rules.heads(text).length > typed || this.rules.get("crash").test(text.slice(end));
+    const beside = wording.kind.endsWith("Warning") && others;
     const answer = { entry: wording.entry, score, sure: true, typed, span: [start, end], head, beside };
     return this.cased(answer, wording, this.rules.about(text, start), values);
   }
@@ -270,9 +332,9 @@ class Messages {
   parts(text) {
     const { rules } = this;
     const { limits } = rules;
-    const heads = rules.heads(text);
-    const kind = heads.length ? heads.at(-1)[0].split(".").pop() : "";
-    const last = heads.length ? text.slice(heads.at(-1).index).replace("('", ": ") : text;
+    const main = rules.main(text);
+    const kind = main ? main.type : "";
+    const last = main ? text.slice(main.start, main.end).replace("('", ": ") : text;
     const message = last.replace(rules.get("type"), "").slice(0, limits.length);
     const own = rules.words(message);
     const digits = /\d/.test(message);
@@ -342,10 +404,21 @@ class Messages {
     }
     return value === null ? null : value * Number(factor || 1);
   }
-  // Return the frames of the tracebacks in a text, in order.
+  // Return the frames above the error that ended the program, in order.
   frames(pasted) {
     const text = pasted.slice(-this.rules.limits.longest).replace(this.rules.get("space", "g"), " ");
-    return [...text.matchAll(this.rules.get("frame", "g"))];
+    const message = this.rules.plain(pasted);
+    const main = this.rules.main(message);
+    let end = -1;
+    if (main) {
+      // the same occurrence of the type in the text as pasted
+      const parts = text.split(main.type);
+      const before = message.slice(0, main.start).split(main.type).length;
+      if (before < parts.length) end = parts.slice(0, before).join(main.type).length;
+    }
+    const frames = [...text.matchAll(this.rules.get("frame", "g"))];
+    const above = frames.filter(({ index }) => index < end);
+    return above.length ? above : frames;
   }
   // Return the innermost location of a traceback outside installed packages: [file, line], or
   // ["", "cell:line"]; null if there is none.
@@ -361,19 +434,18 @@ class Messages {
   unknown(pasted) {
     const { rules } = this;
     const text = rules.plain(pasted);
-    const head = rules.heads(text).at(-1);
-    if (head && /[\u3400-\u9fff]/.test(text.slice(head.index + head[0].length))) return null;
-    const facts = { type: head ? head[0].split(".").pop() : "" };
-    const { length } = rules.limits;
-    const line = head ? text.slice(head.index, head.index + length) : text.slice(-length);
-    if (head || rules.get("logged").test(text)) {
+    const main = rules.main(text);
+    if (main && /[\u3400-\u9fff]/.test(text.slice(main.start))) return null;
+    const facts = { type: main ? main.type : "" };
+    const line = main ? text.slice(main.start, main.end) : text.slice(-rules.limits.length);
+    if (main || rules.get("logged").test(text)) {
       const words = (one) => new RegExp(one.words, "i").exec(line);
       const kind = this.rules.unknown.kinds.find((one) =>
         one.name ? words(one) : new RegExp(one.types).test(facts.type),
       );
       if (kind.name) [facts.kind, facts.words] = [kind.name, words(kind)[0].replaceAll("`", "")];
     }
-    if (!head && !facts.kind) return null;
+    if (!main && !facts.kind) return null;
     const frames = this.frames(pasted);
     if (!frames.length) return facts;
     const library = rules.get("library").exec(frames.at(-1)[1] || "");

@@ -29,7 +29,7 @@ import traceback
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import SimpleNamespace
@@ -241,14 +241,15 @@ class Messages:
             return []
         best = self.whole(text)
         if not any(a.score >= _LIMITS.telling and not a.entry.get("wraps") for a in best.values()):
-            *_, last = 0, *(m.start() for m in _HEAD.finditer(text))
-            about = _about(text, last)
+            main = _main(text)
+            about = _about(text, main.start if main else 0)
             for wording, score, sure in self._parts(text):
                 if wording.entry in best and best[wording.entry].whole:
                     continue
                 entry = self.entries[wording.entry]
                 score *= _LIMITS.wraps if entry.get("wraps") else 1
                 _keep(best, wording.entry, _cased(Answer(entry, score, sure), wording, about, ()))
+        _demote(best.values(), text)
         if _PATTERNS["foreign"].search(text) and "torch" not in text.lower():
             for answer in best.values():
                 answer.sure = False
@@ -280,25 +281,30 @@ class Messages:
         short = bool(wording.literal and wording.kind) and weight < _LIMITS.telling
         if (here := wording.match(text, typed=short)) is None:
             return None
+        main = _main(text)
+        if main and here[0] >= main.end:  # prefer the same message in the main error
+            before = wording.match(text[: main.end], typed=short)
+            here = before if before and before[1] > main.start else here
         start, end, values = here
         typed = not wording.literal or wording.typed(text, start)
-        later = sum(1 for _ in _HEAD.finditer(text, end))
+        later = sum(head.start() >= end for head in _errors(text))
         if not wording.literal and wording.names == ["n"]:
             weight += 1
         score = (weight + 3 * typed) * 0.9 ** min(later, 4)
         entry = self.entries[wording.entry]
         score *= _LIMITS.wraps if entry.get("wraps") else 1
         head = _head(wording, values, typed)
-        beside = wording.kind.endswith("Warning") and len(_HEAD.findall(text)) > typed
+        others = len(_HEAD.findall(text)) > typed or bool(_PATTERNS["crash"].search(text, end))
+        beside = wording.kind.endswith("Warning") and others
         answer = Answer(entry, score, True, True, typed, (start, end), head, beside=beside)
         return _cased(answer, wording, _about(text, start), values)
 
     def _parts(self, text: str) -> list[tuple[Wording, float, bool]]:
         """Return (wording, score, sure) of partial matches: truncated or reworded messages."""
-        heads = [*_HEAD.finditer(text)]
-        kind = _kind(heads[-1][0]) if heads else ""
-        line = text[heads[-1].start() :] if heads else text
-        line = _TYPE.sub("", line.replace("('", ": ", 1) if heads else line)[: _LIMITS.length]
+        main = _main(text)
+        kind = main.type if main else ""
+        line = text[main.start : main.end].replace("('", ": ", 1) if main else text
+        line = _TYPE.sub("", line)[: _LIMITS.length]
         own = words(line)
         digits = re.search(r"\d", line)
         pairs = set(zip(own, own[1:], strict=False))
@@ -328,6 +334,80 @@ class Messages:
             if sure or (met >= _LIMITS.telling / 2 and max(share, covered) >= _LIMITS.related):
                 parts.append((wording, score, sure))
         return parts
+
+
+@lru_cache(1)
+def _errors(text: str) -> list[re.Match[str]]:
+    """Return the heads of errors in a normalized text, without reports of other errors.
+
+    Warnings, the reports of launchers, the errors of processes whose parent failed and exceptions
+    that Python ignores are left out, unless the text contains nothing else.
+    """
+    heads = [*_HEAD.finditer(text)]
+    ignored = [m.end() for m in re.finditer("Exception ignored in", text)]
+
+    def reports(head: re.Match[str], end: int) -> bool:
+        begin = head.start()
+        message = text[begin : min(end, begin + _LIMITS.length)].split("Traceback (most recent")[0]
+        start = max((at for at in ignored if at < begin), default=None)
+        return bool(_PATTERNS["report"].search(message)) or (
+            start is not None and text.count("Traceback (most recent", start, begin) < 2
+        )
+
+    ends = [*(head.start() for head in heads[1:]), len(text)]
+    errors = [head for head, end in zip(heads, ends, strict=False) if not reports(head, end)]
+    return errors or heads[-1:]
+
+
+@dataclass
+class Main:
+    """The error that ended the program: its type, and where its message starts and ends."""
+
+    type: str
+    start: int
+    end: int
+
+
+@lru_cache(1)
+def _main(text: str) -> Main | None:
+    """Return the last error in a normalized text that is no report of another one, or None."""
+    if not (heads := _errors(text)):
+        return None
+    begin, after = heads[-1].start(), heads[-1].end()
+    following = [pattern.search(text, after) for pattern in (_HEAD, _PATTERNS["next_line"])]
+    ends = [begin + _LIMITS.length, len(text), *(match.start() for match in following if match)]
+    return Main(_kind(heads[-1][0]), begin, min(ends))
+
+
+def _demote(answers: Iterable[Answer], text: str) -> None:
+    """Make an answer to another line of a log secondary to the error that ended the program.
+
+    If an answer to this error, or to the lines between it and its traceback, exists, answers to
+    later lines are `beside` it. Otherwise lines that are no errors of their own (warnings, log
+    lines, reports) are only related.
+    """
+    main = _main(text)
+    if main is None or _PATTERNS["report"].search(main.type):
+        return
+
+    def about_main(answer: Answer) -> bool:
+        first, last = answer.span
+        between = text[last : main.start]
+        near = len(between) < _LIMITS.length and "Traceback (most recent" not in between
+        return not answer.whole or (first < main.end and near)
+
+    met = [a for a in answers if a.sure and about_main(a)]
+    answered = any(not a.beside and not a.entry.get("wraps") for a in met)
+    for answer in answers:
+        if answered:
+            answer.beside = answer.beside or answer.span[0] >= main.end
+        elif not met and (
+            answer.beside
+            or answer.entry.get("wraps")
+            or not answer.typed
+            or answer.span[0] >= main.end
+        ):
+            answer.sure = False
 
 
 def _apart(matches: list[Answer]) -> list[Answer]:
@@ -441,9 +521,16 @@ def _number(term: str, values: dict[str, str]) -> float | None:
 
 
 def _frames(pasted: str) -> list[re.Match[str]]:
-    """Return the frames of the tracebacks in a pasted text, in order."""
+    """Return the frames above the error that ended the program, in order."""
     text = _PATTERNS["space"].sub(" ", pasted[-_LIMITS.longest :])
-    return [*_PATTERNS["frame"].finditer(text)]
+    message = plain(pasted)
+    main, end = _main(message), -1
+    if main:  # the same occurrence of the type in the text as pasted
+        parts = text.split(main.type)
+        before = message.count(main.type, 0, main.start) + 1
+        end = len(main.type.join(parts[:before])) if before < len(parts) else -1
+    frames = [*_PATTERNS["frame"].finditer(text)]
+    return [frame for frame in frames if frame.start() < end] or frames
 
 
 def own_line(pasted: str) -> tuple[str, str] | None:
@@ -476,17 +563,17 @@ def unknown(pasted: str) -> dict[str, str] | None:
         question. Lines of a log whose words decide are errors, too.
     """
     text = plain(pasted)
-    heads = [*_HEAD.finditer(text)]
-    if heads and re.search("[\u3400-\u9fff]", text[heads[-1].end() :]):
+    main = _main(text)
+    if main and re.search("[\u3400-\u9fff]", text[main.start :]):
         return None
-    facts = {"type": _kind(heads[-1][0]) if heads else ""}
-    line = text[heads[-1].start() :][: _LIMITS.length] if heads else text[-_LIMITS.length :]
-    if heads or _PATTERNS["logged"].search(text):
+    facts = {"type": main.type if main else ""}
+    line = text[main.start : main.end] if main else text[-_LIMITS.length :]
+    if main or _PATTERNS["logged"].search(text):
         kind = _general(facts["type"], line)
         if "name" in kind:
             words = re.search(kind["words"], line, re.I | re.A)
             facts |= {"kind": kind["name"], "words": words[0].replace("`", "")}
-    if not heads and "kind" not in facts:
+    if not main and "kind" not in facts:
         return None
     frames = _frames(pasted)
     if frames:

@@ -220,6 +220,70 @@ def test_wrapper_never_ranks_before_the_wrapped_error():
     assert [a.id for a in found] == ["key", "wraps"]
 
 
+OWN = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 7, in f\n'
+REPORTS = {
+    "watchdog": "[rank1]:[E1129 11:02:13.551 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught "
+    "collective operation timeout: WorkNCCL(SeqNum=14, OpType=ALLREDUCE, NumelIn=7, NumelOut=7, "
+    "Timeout(ms)=600000) ran for 600014 milliseconds before timing out.",
+    "process-group": "[rank0]:[W1129 11:02:13.2 ProcessGroupNCCL.cpp:1250] Warning: WARNING: "
+    "process group has NOT been destroyed before we destruct ProcessGroupNCCL.",
+    "launcher": "E1129 11:02:14.500000 80 torch/distributed/elastic/multiprocessing/api.py:869] "
+    "failed (exitcode: 1) local_rank: 1 (pid: 82) of binary: /usr/bin/python3\n"
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+    "command": "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero "
+    "exit status 1.",
+    "pipe": "BrokenPipeError: [Errno 32] Broken pipe",
+    "spawned": "EOFError: Ran out of input",
+    "ignored": "Exception ignored in: <function Pool.__del__ at 0x7f>\n"
+    "Traceback (most recent call last):\nAttributeError: 'Pool' object has no attribute 'fc'",
+    "cpp": "terminate called after throwing an instance of 'c10::Error'\n"
+    "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x57",
+    "tokenizers": "huggingface/tokenizers: The current process just got forked, after parallelism "
+    "has already been used. Disabling parallelism to avoid deadlocks...",
+    "warning": "UserWarning: resource_tracker: There appear to be 6 leaked semaphore objects to "
+    "clean up at shutdown",
+}
+
+
+@pytest.mark.parametrize("report", REPORTS)
+@pytest.mark.parametrize("later", [True, False])
+def test_error_of_a_log_ranks_before_reports_of_it(report, later):
+    lines = [f"{OWN}{SHAPES.splitlines()[-1]}", REPORTS[report]]
+    log = "\n".join(lines if later or report in ("ignored", "watchdog") else lines[::-1])
+    found = explain.messages().find(log)
+    assert found[0].sure and found[0].entry["id"] == "mat1-mat2-shapes"
+    assert explain.own_line(log) == ("train.py", "7")
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_reports_are_only_related_to_an_unknown_error(report):
+    log = f"{OWN}brewery.YeastError: no hops in the wort\n{REPORTS[report]}"
+    assert not any(answer.sure for answer in explain.messages().find(log))
+    assert explain.unknown(log) == {"type": "YeastError", "file": "train.py", "line": "7"}
+
+
+def test_error_of_another_rank_ranks_before_a_lost_connection():
+    lost = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:3120"
+    second = OWN.replace("line 7", "line 9") + lost
+    found = explain.messages().find(f"{OWN}{SHAPES}\n{second}")
+    assert found[0].entry["id"] == "mat1-mat2-shapes"
+    log = f"{OWN}brewery.YeastError: no hops in the wort\n{second}"
+    assert explain.unknown(log) == {"type": "YeastError", "file": "train.py", "line": "7"}
+    log = f"{OWN}RuntimeError: no hops in the wort\n{second}"
+    assert explain.own_line(log) == ("train.py", "7")
+
+
+def test_crash_ranks_before_a_warning():
+    log = f"{REPORTS['warning']}\nSegmentation fault (core dumped)"
+    assert [a.id for a in explain.messages().find(log)][0] == "segmentation-fault"
+
+
+def test_report_alone_is_explained():
+    assert best(REPORTS["launcher"]).id == "child-failed"
+    assert best(REPORTS["watchdog"]).id.startswith("nccl-")
+    assert best(REPORTS["spawned"]).sure
+
+
 def test_partial_wording_requires_distinctive_words():
     says = ["RuntimeError: [{path}] {check}. Unable to find address"]
     search = explain.Messages([{"id": "address", "wordings": says}])
