@@ -561,6 +561,12 @@ def small_bias(keep, heads):
     return as_float(keep, heads) + 0.5 * torch.arange(keep.shape[1])
 
 
+def padding_sees_real(keep, heads):
+    past = torch.ones(keep.shape[1], keep.shape[1]).tril() > 0
+    mask = past & keep[:, None] | ~keep[:, :, None] & keep[:, None]
+    return ~mask.repeat_interleave(heads, 0)
+
+
 MASKS = {}
 
 
@@ -580,6 +586,7 @@ def float_mask(keep, heads):
         (as_float, None),
         (padding_sees_everything, None),
         (stored_by_shape, "a real token"),
+        (padding_sees_real, "nan"),
         (lambda keep, heads: (make_mask(keep, heads), keep.fill_(True))[0], "keep was changed"),
         (with_options(own=False), "nan"),
         (with_options(real=False), "a real token attends to padding"),
@@ -644,6 +651,11 @@ def raw_keys(q, k, v, cache, window):
         attn_mask=(back >= 0) & (back < window),
     )
     return out, (k, v)
+
+
+def positions_below_64(q, k, v, cache, window):
+    past = 0 if cache is None else cache[0].shape[-2]
+    return step(q, k, v, cache, window, start=past % 64)
 
 
 def rotated_again(q, k, v, cache, window):
@@ -711,6 +723,7 @@ def finite(q, k, v, cache, window):
         (stepping(), None),
         (dropping, None),
         (raw_keys, None),
+        (positions_below_64, "wrong at positions above 64"),
         (stepping(start=0), "token by token"),
         (stepping(causal=False), "without a cache"),
         (stepping(size=1), "does not attend to exactly"),

@@ -507,6 +507,13 @@ def norms_freed(losses, parameters):
     return found
 
 
+def zeros_for_none(losses, parameters):
+    found = norms_by_backward(losses, parameters)
+    for p in parameters:
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+    return found
+
+
 def sum_of_norms(losses, parameters):
     return [
         sum(g.norm() for g in torch.autograd.grad(loss, parameters, retain_graph=True)).item()
@@ -530,6 +537,7 @@ def sum_of_norms(losses, parameters):
         (norms_accumulated, "a norm is wrong"),
         (sum_of_norms, "a norm is wrong"),
         (norms_freed, "your code raised RuntimeError: Trying to backward"),
+        (zeros_for_none, "was changed"),
         (lambda ls, ps: norms_by_backward(ls, ps, restore=False), ".grad was changed"),
         (lambda ls, ps: norms_by_backward(ls, ps, retain=False), "the graph was freed"),
     ],

@@ -877,6 +877,13 @@ def new_weights(model, optimizer, target):
         layer.reset_parameters()
 
 
+def with_dimensions(model, optimizer, target):
+    model.to(target)
+    for state in optimizer.state.values():
+        tensors = {k: v for k, v in state.items() if isinstance(v, torch.Tensor) and v.dim() > 0}
+        state.update({key: value.to(target) for key, value in tensors.items()})
+
+
 def through_a_copy(model, optimizer, target):
     kept = copy.deepcopy(optimizer.state_dict())
     model.to(target)
@@ -896,6 +903,7 @@ def test_check_move_accepts_right_answers(answer):
     [
         (lambda m, o, t: m.to(t), "the state of Adam stayed torch.float32"),
         (lambda m, o, t: None, "the model did not move"),
+        (with_dimensions, "the state of Adam stayed torch.float32"),
         (forget, "the optimizer's moments are missing"),
         (restart, "the optimizer's step count changed"),
         (new_settings, "the optimizer's settings changed"),

@@ -541,6 +541,13 @@ def on_type(ctx, x, n):
     return y
 
 
+def float32_exponent(ctx, x, n):
+    y = x ** torch.tensor(1 / n)
+    ctx.save_for_backward(y)
+    ctx.n = n
+    return y
+
+
 def in_upstream(ctx, upstream):
     return upstream.mul_(saved(ctx)[0] ** (1 - ctx.n) / ctx.n), None
 
@@ -561,6 +568,7 @@ def only_matrices(ctx, upstream):
         (..., "pass the class itself"),
         (make(lambda ctx, x, n: x**n, root_backward), "forward is not the n-th root"),
         (make(lambda ctx, x, n: root(ctx, x.double(), n), root_backward), "dtype of x"),
+        (make(float32_exponent, root_backward), "forward is not the n-th root"),
         (make(lambda ctx, x, n: root(ctx, x, n).sum(), root_backward), "the shape"),
         (make(in_place, root_backward), "forward has changed x"),
         (make(attribute(lambda y: y), root_backward), "is an attribute of ctx"),

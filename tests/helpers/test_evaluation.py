@@ -675,6 +675,8 @@ def by_count(matrix, c, k):
         ),
         (mistaken(lines=lambda m, c: m[:, c]), "this is the column"),
         (by_count, "expected "),
+        (lambda m, c, k: [j for j in mistaken()(m, c, k) if m[c, j] > 1], "classes for k="),
+        (lambda m, c, k: mistaken()(m, c, k or len(m)), "expected 0 classes for k=0"),
         (mistaken(zeros=True), "never mistaken for"),
         (mistaken(flip=False), "expected the most frequent ones"),
         (lambda m, c, k: mistaken()(m, c, k)[:1], "expected 3 classes for k=3, got 1"),

@@ -408,6 +408,15 @@ def by_children(model, head, lr):
     return [{"params": parts[False], "lr": lr / 10}, {"params": parts[True], "lr": lr}]
 
 
+def head_and_other_names(model, head, lr):
+    rest = [p for n, p in model.named_parameters() if not n.startswith(f"{head}.")]
+    parts = rest, model.get_submodule(head).parameters()
+    return [
+        {"params": [p for p in part if p.requires_grad], "lr": rate}
+        for part, rate in zip(parts, (lr / 10, lr), strict=True)
+    ]
+
+
 def by_membership(model, head, lr):
     top = set(model.get_submodule(head).parameters())
     rest = [p for p in model.parameters() if p.requires_grad and p not in top]
@@ -423,6 +432,7 @@ def by_membership(model, head, lr):
         (by_name, None),
         (by_identity, None),
         (by_membership, None),
+        (head_and_other_names, "is in the groups twice"),
         (unfreezing, "requires_grad has changed"),
         (lambda m, h, lr: by_name(m, "head", lr), "1.weight has the wrong learning rate"),
         (starter_groups, "it is an iterator"),
@@ -614,6 +624,18 @@ def by_extractor(model, names, x):
     return kept
 
 
+def by_named_modules(model, names, x):
+    modules = dict(model.named_modules())  # the second name of a shared module is missing
+    outputs = capture_with(copy.deepcopy)(model, [n for n in names if n in modules], x)
+    return {name: outputs[name] for name in names}
+
+
+def one_level(o):
+    if isinstance(o, tuple):
+        return tuple(t.clone() if isinstance(t, torch.Tensor) else t for t in o)
+    return o.clone()
+
+
 def with_outputs(outputs):
     def answer(model, names, x):
         return {n: outputs(o) for n, o in capture_with(copy.deepcopy)(model, names, x).items()}
@@ -673,6 +695,8 @@ def then(spoil):
         (capture_with(copy.deepcopy), None),
         (by_extractor, None),
         (on_a_copy, None),
+        (by_named_modules, "your code raised KeyError"),
+        (capture_with(one_level), "in a tuple, a tensor was overwritten"),
         (with_inplace_off, "`inplace` of a layer has changed"),
         (clearing_all_hooks, "not those of others"),
         (capture_with(torch.clone), "your code raised TypeError"),

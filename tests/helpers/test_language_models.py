@@ -633,6 +633,11 @@ def loss_in_place(logits, ids, lengths):
     return F.cross_entropy(logits[:, :-1].transpose(1, 2), ids[:, 1:])
 
 
+def loss_of_softmax(logits, ids, lengths):
+    keep = torch.arange(1, ids.shape[1]) < lengths[:, None]
+    return F.nll_loss(logits[:, :-1].softmax(-1)[keep].log(), ids[:, 1:][keep])
+
+
 def loss_transposed(logits, ids, lengths):
     labels = lm.labels_of(ids, lengths)
     if logits.shape[1] == logits.shape[2]:
@@ -645,6 +650,7 @@ def loss_transposed(logits, ids, lengths):
     [
         (loss_right, None),
         (loss_by_mask, None),
+        (loss_of_softmax, "wrong for large logits"),
         (lambda x, i, n: F.cross_entropy(x.flatten(0, 1), i.flatten()), "even without padding"),
         (loss_twice, "even without padding"),
         (loss_flat_shift, "even without padding"),

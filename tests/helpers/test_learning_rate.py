@@ -416,6 +416,18 @@ def fresh_scheduler(checkpoint, build, schedule):
     return model, optimizer, scheduler
 
 
+def repeated_steps(checkpoint, build, schedule):
+    checkpoint = copy.deepcopy(checkpoint)
+    model, optimizer = build()
+    scheduler = schedule(optimizer)
+    optimizer.step()
+    for _ in range(checkpoint["scheduler"]["last_epoch"]):
+        scheduler.step()
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    return model, optimizer, scheduler
+
+
 def last_epoch_only(checkpoint, build, schedule):
     parts = fresh_scheduler(copy.deepcopy(checkpoint), build, schedule)
     parts[2].last_epoch = checkpoint["scheduler"]["last_epoch"]
@@ -475,6 +487,7 @@ def two_optimizers(checkpoint, build, schedule):
         (without_scheduler, "epoch 0 after resuming has a learning rate of"),
         (last_epoch_only, "after resuming has a learning rate of"),
         (through_a_file, None),
+        (repeated_steps, "epoch 1 after resuming has a learning rate of"),
         (fresh_scheduler, "epoch 1 after resuming has a learning rate of"),
         (built_too_late, "epoch 0 after resuming has a learning rate of"),
         (without_momentum, "the momentum is lost"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -215,6 +216,15 @@ def with_biased_variance(model, batches):
         norm.running_var *= 7 / 8
 
 
+def without_3d(model, batches):
+    kept = copy.deepcopy(model.state_dict())
+    recompute(model, batches)
+    norms = {n: m for n, m in model.named_modules() if isinstance(m, nn.BatchNorm3d)}
+    for name, norm in norms.items():
+        for key, buffer in norm.named_buffers():
+            buffer.copy_(kept[f"{name}.{key}"])
+
+
 def and_trained(model, batches):
     recompute(model, batches)
     with torch.no_grad():
@@ -258,6 +268,7 @@ def and_seeded(model, batches):
         (and_backward, "the gradient of 0.weight"),
         (and_seeded, "the random state of torch was changed"),
         (lambda m, b: ..., "1.running_mean is not the average"),
+        (without_3d, "5.3.running_mean is not the average"),
         (first_level_only, "5.1.running_mean is not the average"),
     ],
 )

@@ -376,6 +376,11 @@ def test_check_undisturbed_returns_the_expected_verdict(answer, says):
     expect(exercises.check_undisturbed(answer), says)
 
 
+def by_size(x):
+    ascending = x.double()[x.abs().argsort(stable=True)]  # a and -a stay in their order
+    return ascending.cumsum(0)[-1].item()
+
+
 def sorts_in_place(x):
     x.copy_(x.sort().values)
     return x.sum().item()
@@ -389,6 +394,7 @@ def sorts_in_place(x):
         (lambda x: float(sum(map(Fraction, x.tolist()))), None),
         (lambda x: math.fsum(set(x.tolist())), "the result is not the sum"),
         (lambda x: x[x.abs().argsort()].double().sum().item(), "a different order"),
+        (by_size, "a different order"),
         (lambda x: 0.0, "the result is not the sum"),
         (lambda x: (torch.manual_seed(0), math.fsum(x.tolist()))[1], "random state of torch"),
         (lambda x: round(math.fsum(x.tolist()), 2), "the result is not the sum"),

@@ -337,6 +337,14 @@ def weighted(batches):
     return total / count
 
 
+def of_two_dimensions(batches):
+    total, count = 0.0, 0
+    for b in batches:
+        total += b.float().sum().item()
+        count += b.shape[0] * (b.shape[-1] if b.dim() > 1 else 1) if b.dim() else 1
+    return total / count
+
+
 def clearing(batches):
     total, count = 0.0, 0
     for batch in batches:
@@ -362,6 +370,7 @@ def twice(batches):
         (lambda bs: mean_of_means(bs[:]), "can be read only once"),
         (rows, "counts rows"),
         (weighted, "came out as nan"),
+        (of_two_dimensions, "came out as 3.0"),
         (clearing, "batches[0] was changed"),
         (lambda bs: joined(bs).mean().item(), "digits are lost"),
         (lambda bs: next(iter(bs)).float().mean().item(), "far from the mean"),

@@ -540,6 +540,14 @@ def one_by_one(prediction, target):
             lambda p, t: solve_mse(p, t) if (~t.isnan()).any() else torch.tensor(0.0),
             "backward fails",
         ),
+        (
+            lambda p, t: (
+                solve_mse(p, t)
+                if (~t.isnan()).any()
+                else torch.zeros((), dtype=p.dtype, requires_grad=True)
+            ),
+            "is not computed from prediction",
+        ),
         (hides_broken, "a broken model"),
         (leaves_out_broken_rows, "a broken model"),
         (zero_is_missing, "not"),

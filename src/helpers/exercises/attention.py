@@ -110,6 +110,8 @@ def _mask_hides(f, keep, heads):
     assert not (real.nan_to_num() > 0)[padding].any(), "a real token attends to padding"
     assert not out.isnan().any(), "an output is nan: all keys of a query are masked"
     for n, kept in enumerate(keep):
+        if not kept.any():
+            continue
         alone = x[n : n + 1, kept]
         later = torch.ones(len(alone[0]), len(alone[0]), dtype=torch.bool).triu(1)
         right = module(alone, alone, alone, attn_mask=later)[0]
@@ -150,6 +152,7 @@ def _mask_front(f):
 def _mask_anywhere(f):
     keep = torch.rand(_between(2, 4), 6) < 0.5
     keep[:, _between(0, 5)] = True
+    keep[0] = False  # a sample without a real token
     heads = _between(1, 3)
     _mask_hides(f, keep, heads)
     _mask_hides(f, keep.flip(1), heads)  # the same shape, another padding
@@ -158,9 +161,9 @@ def _mask_anywhere(f):
 def check_mask(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
     """Check `answer(keep, heads)`: an `attn_mask` for `nn.MultiheadAttention` without nan.
 
-    `keep` is bool of shape (N, L), True for a real token, with at least one of them in each
-    sample. Through the module the mask must hide the padding and all later tokens from the real
-    ones, and leave every output and every gradient finite.
+    `keep` is bool of shape (N, L), True for a real token; a sample may have none. Through the
+    module the mask must hide the padding and all later tokens from the real ones, and leave every
+    output and every gradient finite.
     """
     return verdict(answer, [_mask_causal, _mask_behind, _mask_front, _mask_anywhere, _mask_single])
 
@@ -251,6 +254,15 @@ def _window_chunks(f):
     )
 
 
+def _window_long(f):
+    batch, size = _window_draw(150), _between(2, 4)
+    got, _ = _window_parts(f, batch, [145, 2, 1, 2], size)
+    wrong = (
+        "wrong at positions above 64: a position increases by 1 with each token, without a limit"
+    )
+    _compare(got, _window_by_hand(*batch, size), wrong)
+
+
 def _window_branches(f):
     start, size = _window_draw(4), 6
     _, cache = _window_call(f, *start, None, size)
@@ -274,6 +286,7 @@ def check_window(answer: Callable[..., tuple[Tensor, Any]]) -> Verdict:
             _window_window,
             _window_one_by_one,
             _window_chunks,
+            _window_long,
             _window_branches,
             _window_large,
             _window_learns,

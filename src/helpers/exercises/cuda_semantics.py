@@ -212,10 +212,11 @@ class _Scaled(nn.Sequential):
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__(*layers)
         self.scale = nn.Parameter(torch.ones(1), requires_grad=False)
+        self.factor = nn.Parameter(torch.tensor(1.0))  # without dimensions
         self.register_buffer("shift", torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) * self.scale + self.shift
+        return super().forward(x) * self.scale * self.factor + self.shift
 
 
 def _move_train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> None:
@@ -226,7 +227,7 @@ def _move_train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -
 
 def _move_running(make) -> tuple[nn.Module, torch.optim.Optimizer]:
     model = in_two_modes(_Scaled(nn.Linear(3, 4), nn.Linear(4, 1)))
-    body, head = list(model[0].parameters()), [model.scale, *model[1].parameters()]
+    body, head = list(model[0].parameters()), [model.scale, model.factor, *model[1].parameters()]
     optimizer = make([{"params": [*body]}, {"params": head, "lr": 0.01}], lr=0.05)
     for _ in range(3):
         _move_train(model, optimizer, torch.randn(5, 3))

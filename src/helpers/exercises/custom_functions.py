@@ -80,7 +80,7 @@ def _root_is_function(f: Any) -> None:
 
 def _root_forward(f: Any) -> None:
     for dtype in (torch.float64, torch.float32):
-        x, n = _root_draw(int(torch.randint(3, 7, ())), 3, 2, dtype=dtype)
+        x, n = _root_draw((3, 5, 6)[int(torch.randint(3, ()))], 3, 2, dtype=dtype)  # 1/4 is exact
         before = x.detach().clone()
         y = f.apply(x.detach(), n)
         assert isinstance(y, Tensor) and y.shape == x.shape and y.dtype == dtype, (

@@ -12,9 +12,11 @@ from helpers.exercises.tools import a_tensor, between, close, instance, leaves
 
 
 def _mean_table(padding: int, dtype: torch.dtype = torch.float32) -> nn.Embedding:
-    """Return an embedding of 9 words whose padding row is not zero."""
+    """Return an embedding of 9 words; the padding row is not zero, that of a word is."""
     table = nn.Embedding(9, between(3, 5), padding_idx=padding, dtype=dtype)
     nn.init.normal_(table.weight)
+    with torch.no_grad():
+        table.weight[3] = 0
     return table
 
 
@@ -100,6 +102,7 @@ def _table_case(pad_first: bool = False) -> tuple[dict[str, int], dict[str, Tens
         ids[0], ids[other] = ids[other], ids[0]
     known = ("plot", "boat", "good", "<pad>", "film", "sea", "Good", "Bad")
     vectors = {w: torch.randn(5) for w in known}
+    vectors["film"] = torch.zeros(5)  # a vector like any other
     if pad_first:
         del vectors["<pad>"]
     return dict(zip(words, ids, strict=True)), vectors, 5

@@ -164,6 +164,7 @@ def check_mistaken_for(answer: Callable[[Tensor, int, int], list[int]]) -> Verdi
         others = [j for j in range(size) if j != c]
         matrix[c, others[-1]] = 0
         _, rarest, *_, most, _ = matrix[c].argsort().tolist()  # after the zero, before the diagonal
+        matrix[c, rarest] = 1
         column = int(matrix[:, c].argsort()[-2])
         return draw() if column in (rarest, most) else (matrix, c)
 
@@ -178,7 +179,7 @@ def check_mistaken_for(answer: Callable[[Tensor, int, int], list[int]]) -> Verdi
         row = [(n, j) for j, n in enumerate(matrix[c].tolist()) if n and j != c]
         want = [j for _, j in sorted(row, reverse=True)][:k]
         column = [(n, i) for i, n in enumerate(matrix[:, c].tolist()) if n and i != c]
-        assert got != [i for _, i in sorted(column, reverse=True)][:k], (
+        assert not k or got != [i for _, i in sorted(column, reverse=True)][:k], (
             "this is the column: the classes that are mistaken for c, not those it is mistaken for"
         )
         assert all(matrix[c, j] for j in got), (
@@ -194,6 +195,7 @@ def check_mistaken_for(answer: Callable[[Tensor, int, int], list[int]]) -> Verdi
 
     def first(f: Callable) -> None:
         compare(f, *draw(), 1)
+        compare(f, *draw(), 0)
 
     def few(f: Callable) -> None:
         matrix, c = draw()

@@ -57,6 +57,19 @@ def _groups_members(f: Callable) -> None:
     _groups_rates(f, nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), "1", lr)
 
 
+def _groups_tied(f: Callable) -> None:
+    model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4), nn.Linear(4, 5))
+    model[2].weight = model[0].weight
+    found = [id(p) for group in f(model, "2", 0.1) for p in group["params"]]
+    assert len(found) == len(set(found)), (
+        "a weight of the head that another layer shares is in the groups twice: "
+        "an optimizer raises an error"
+    )
+    assert set(found) == set(map(id, model.parameters())), (
+        "a weight of the head that another layer shares, or another parameter, is in no group"
+    )
+
+
 def _groups_rates(f: Callable, model: nn.Module, head: str, lr: float) -> None:
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
     optimizer = torch.optim.SGD(f(model, head, lr), lr=1.0)
@@ -83,7 +96,7 @@ def check_groups(answer: Callable[[nn.Module, str, float], Any]) -> Verdict:
 
     `head` names a child of `model`. Frozen parameters are in no group.
     """
-    return verdict(answer, [_groups_form, _groups_reusable, _groups_members])
+    return verdict(answer, [_groups_form, _groups_reusable, _groups_members, _groups_tied])
 
 
 def check_train_mode(answer: Callable[[nn.Module], Any]) -> Verdict:
@@ -199,17 +212,30 @@ def _capture_tuples(f: Callable) -> None:
         _capture_alike("0", mine, value)
     model, x = nn.Sequential(_Pair(), _FirstRelu()), torch.randn(8)
     got = f(model, ["0"], x)["0"]
-    assert torch.equal(got[0], x), "in a tuple, a tensor was overwritten by an in-place operation"
+    for mine, value in zip((got[0], *got[1]), (x, 2 * x, 3 * x), strict=True):
+        assert torch.equal(mine, value), (
+            "in a tuple, a tensor was overwritten by an in-place operation"
+        )
+
+
+def _capture_shared(f: Callable) -> None:
+    layer, x = nn.Linear(3, 3), torch.randn(4, 3)
+    model = nn.Sequential(nn.Sequential(layer), nn.ModuleDict({"again": layer})["again"])
+    with torch.no_grad():
+        right = layer(layer(x))
+    got = f(model, ["1"], x)
+    assert list(got) == ["1"], f"a layer that is used twice: expected the key '1', got {list(got)}"
+    _capture_alike("1", got["1"], right)
 
 
 class _Pair(nn.Module):
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return x.clone(), 2 * x
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        return x.clone(), (2 * x, 3 * x)
 
 
 class _FirstRelu(nn.Module):
-    def forward(self, pair: tuple[Tensor, Tensor]) -> Tensor:
-        return pair[0].relu_()
+    def forward(self, pair: tuple[Tensor, tuple[Tensor, Tensor]]) -> Tensor:
+        return pair[0].relu_() + pair[1][0].relu_()
 
 
 def _capture_modes(f: Callable) -> None:
@@ -271,6 +297,7 @@ def check_capture(answer: Callable[[nn.Module, Sequence[str], Tensor], Any]) -> 
             _capture_modes,
             _capture_clean,
             _capture_errors,
+            _capture_shared,
         ],
         draws=True,
     )

@@ -32,7 +32,7 @@ def _next_token_loss_compare(
     if how.get("end"):
         for row, n in zip(ids, lengths, strict=True):
             row[n - 1 :] = vocab - 1
-    logits = torch.randn(len(lengths), width, vocab, dtype=how.get("dtype"))
+    logits = torch.randn(len(lengths), width, vocab, dtype=how.get("dtype")) * how.get("scale", 1)
     real = torch.tensor(lengths)
     got = leaves(f, "logits", "ids", "lengths")(logits.requires_grad_(), ids, real)
     a_tensor(got)
@@ -91,6 +91,11 @@ def _next_token_loss_single(f: Callable) -> None:
     _next_token_loss_compare(f, [1, 4], 5, complaint)
 
 
+def _next_token_loss_large(f: Callable) -> None:
+    complaint = "wrong for large logits: the softmax of most tokens is 0, use log_softmax"
+    _next_token_loss_compare(f, [4, 3], 4, complaint, scale=200)
+
+
 def _next_token_loss_double(f: Callable) -> None:
     _next_token_loss_compare(f, [4, 2], 4, "wrong in float64", dtype=torch.float64)
 
@@ -112,6 +117,7 @@ def check_next_token_loss(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) ->
             _next_token_loss_inside,
             _next_token_loss_single,
             _next_token_loss_double,
+            _next_token_loss_large,
         ],
     )
 

@@ -182,10 +182,11 @@ def _resume_train(parts: Parts, x: Tensor) -> list[float]:
     return used
 
 
-def _resume_interrupted(f, schedule=_resume_schedule):
+def _resume_interrupted(f, schedule=_resume_schedule, **changed):
     epochs, x = _ints(3, 7, 1)[0], torch.randn(12, 4, 3, dtype=torch.float64)
     model, optimizer = _resume_build()
     straight = model, optimizer, schedule(optimizer)
+    vars(straight[2]).update(changed)  # during the run: only the saved state contains it
     _resume_train(straight, x[:epochs])
     names = ("model", "optimizer", "scheduler")
     checkpoint = {
@@ -224,8 +225,8 @@ def _resume_weights(f):
     )
 
 
-def _resume_goes_on(f, schedule=_resume_schedule):
-    straight, parts, x, untouched = _resume_interrupted(f, schedule)
+def _resume_goes_on(f, schedule=_resume_schedule, **changed):
+    straight, parts, x, untouched = _resume_interrupted(f, schedule, **changed)
     want, got = _resume_train(straight, x), _resume_train(parts, x)
     for number, (a, b) in enumerate(zip(want, got, strict=True)):
         assert math.isclose(a, b, rel_tol=1e-9), (
@@ -243,6 +244,10 @@ def _resume_sequence(f):
     _resume_goes_on(f, _resume_nested)  # a scheduler whose state contains other schedulers
 
 
+def _resume_longer(f):
+    _resume_goes_on(f, total_iters=20)
+
+
 def check_resume(answer: Callable[[dict[str, Any], Build, Make], Parts]) -> Verdict:
     """Check `answer(checkpoint, build, schedule)`: a run that continues as if never interrupted.
 
@@ -250,4 +255,6 @@ def check_resume(answer: Callable[[dict[str, Any], Build, Make], Parts]) -> Verd
     returns a new model and its optimizer, `schedule(optimizer)` a new scheduler. The checkpoint
     must not change, also not by the training that follows.
     """
-    return verdict(answer, [_resume_weights, _resume_goes_on, _resume_sequence], draws=True)
+    return verdict(
+        answer, [_resume_weights, _resume_goes_on, _resume_sequence, _resume_longer], draws=True
+    )

@@ -29,14 +29,15 @@ def _recompute_case(
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=0.3), nn.Tanh())
     model += nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
     inner = nn.Sequential(nn.Unflatten(1, (2, 1, 1)), nn.BatchNorm2d(2))
+    inner += nn.Sequential(nn.Unflatten(3, (1, 1)), nn.BatchNorm3d(2))
     model.append(inner).to(dtype)
     model.train(bool(torch.randint(2, ())))
-    for layer in (model[1], model[4], inner[1]):
+    for layer in (model[1], model[4], inner[1], inner[3]):
         layer.running_mean.uniform_(5, 6)
         layer.running_var.uniform_(5, 6)
         layer.num_batches_tracked.fill_(40)
     batches = list(torch.randn(5, 8, 3, dtype=dtype) * 2 + 1)
-    seen: dict[str, list[Tensor]] = {"1": [], "4": [], "5.1": []}
+    seen: dict[str, list[Tensor]] = {"1": [], "4": [], "5.1": [], "5.3": []}
     twin = copy.deepcopy(model).train()
     for name, inputs in seen.items():
         twin.get_submodule(name).register_forward_pre_hook(
@@ -76,8 +77,8 @@ def _recompute_the_rest(f: Callable, training: bool, frozen: bool) -> None:
         assert torch.equal(p, before[name]), f"the parameter {name} has changed"
         assert p.requires_grad, f"the parameter {name} was frozen"
         assert p.grad is None, f"the parameter {name} has a gradient now"
-    momenta = [layer.momentum for layer in (model[1], model[4], model[5][1])]
-    came = [0.3, 0.1, 0.1]
+    momenta = [layer.momentum for layer in (model[1], model[4], model[5][1], model[5][3])]
+    came = [0.3, 0.1, 0.1, 0.1]
     assert momenta == came, f"the momentum was changed: expected {came}, got {momenta}"
     for name, m in model.named_modules():
         came = modes[name or "the model"]

@@ -231,10 +231,15 @@ def _mean_of_value(f):
 
 
 def _mean_of_odd(f):
-    for batches in ([torch.ones(0, 2), torch.ones(3)], [torch.tensor(1.0)], [torch.ones(3, 2).t()]):
+    for batches in (
+        [torch.ones(0, 2), torch.ones(3)],
+        [torch.tensor(1.0)],
+        [torch.ones(3, 2).t()],
+        [torch.ones(2, 3, 4)],
+    ):
         out = _mean_of_run(f, [b.half() for b in batches])
         assert out == 1, (
-            f"the mean of ones came out as {out}: a batch was empty, 0-dim or not contiguous"
+            f"the mean of ones came out as {out}: a batch was empty, 0-dim, 3-dim or not contiguous"
         )
 
 

@@ -168,7 +168,8 @@ def _series_edges(f):
     assert got == 0, f"without an observed target it is {got.item()}, not 0"
     assert got.requires_grad, "without an observed target the result has no graph: backward fails"
     (grad,) = torch.autograd.grad(got, prediction, allow_unused=True)
-    assert grad is None or (grad == 0).all(), "without an observed target the gradient is not 0"
+    assert grad is not None, "without an observed target the result is not computed from prediction"
+    assert (grad == 0).all(), "without an observed target the gradient is not 0"
     for broken in (torch.nan, torch.inf):
         got = f(torch.full((2, 3), broken, requires_grad=True), target)
         assert got == 0, f"without an observed target it is {got.item()}, not 0"
