@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -17,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from bookbuild.notebooks import forked_kernels
 from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.execution import prepare_kernels
+from bookbuild.notebooks.forked_kernels import fork_kernels
 from bookbuild.source.checkout import BookError, write_text
 
 FOLDER = Path(__file__).parent
@@ -70,15 +69,10 @@ def is_cell(item) -> bool:
 
 
 def pytest_collection_finish(session):
-    """Fork kernels if several notebooks run on the CPU; see `bookbuild.notebooks.forked_kernels`.
-
-    With `BOOK_WARNINGS=error`, each kernel imports PyTorch itself, so that its warnings raise.
-    """
+    """Fork kernels if more than two notebooks import PyTorch."""
     paths = {item.path for item in session.items if is_cell(item)}
-    several = sum("import torch" in path.read_text("utf8") for path in paths) > 2
-    forks = not session.config.stash[CUDA] and os.environ.get("BOOK_WARNINGS") != "error"
-    if several and forks and forked_kernels.SUPPORTED:
-        forked_kernels.fork_kernels()
+    if sum("import torch" in path.read_text("utf8") for path in paths) > 2:
+        fork_kernels()
 
 
 def pytest_runtest_setup(item):

@@ -23,36 +23,39 @@ class Rules {
   // Return the heads of errors, without reports of other errors and exceptions that Python ignores,
   // unless the text contains nothing else.
   errors(text) {
+    if (this.last?.text === text) return this.last.errors;
     const heads = this.heads(text);
-    const tracebacks = (start, end) => text.slice(start, end).split("Traceback (most recent").length - 1;
+    const marks = [...text.matchAll(/Exception ignored in|Traceback \(most recent/g)].reverse();
+    let tracebacks = 2; // since the last ignored exception
     const reports = ({ index }, n) => {
-      const start = text.slice(0, index).lastIndexOf("Exception ignored in");
+      while (marks.length && marks.at(-1).index < index)
+        tracebacks = marks.pop()[0].startsWith("E") ? 0 : tracebacks + 1;
       const end = Math.min(heads[n + 1]?.index ?? text.length, index + this.limits.length);
       const [message] = text.slice(index, end).split("Traceback (most recent");
-      return this.get("report").test(message) || (start >= 0 && tracebacks(start, index) < 2);
+      return tracebacks < 2 || this.get("report").test(message);
     };
-    const errors = heads.filter((head, n) => !reports(head, n));
-    return errors.length ? errors : heads.slice(-1);
+    let errors = heads.filter((head, n) => !reports(head, n));
+    if (!errors.length) errors = heads.slice(-1);
+    this.last = { text, errors, main: this.message(text, errors.at(-1)) };
+    return errors;
   }
   // Return the error that ended the program: {type, start, end} of its message, or null.
   main(text) {
-    if (this.last?.text === text) return this.last.main;
-    const head = this.errors(text).at(-1);
-    let main = null;
-    if (head) {
-      const after = head.index + head[0].length;
-      const next = ["head", "next_line"].map((name) => {
-        const pattern = this.get(name, "gm");
-        pattern.lastIndex = after;
-        const found = pattern.exec(text);
-        pattern.lastIndex = 0; // matchAll begins there
-        return found ? found.index : text.length;
-      });
-      const end = Math.min(head.index + this.limits.length, ...next);
-      main = { type: head[0].split(".").pop(), start: head.index, end };
-    }
-    this.last = { text, main };
-    return main;
+    this.errors(text);
+    return this.last.main;
+  }
+  // Return type, start and end of the message that a head begins, or null.
+  message(text, head) {
+    if (!head) return null;
+    const next = ["head", "next_line"].map((name) => {
+      const pattern = this.get(name, "gm");
+      pattern.lastIndex = head.index + head[0].length;
+      const found = pattern.exec(text);
+      pattern.lastIndex = 0; // matchAll begins there
+      return found ? found.index : text.length;
+    });
+    const end = Math.min(head.index + this.limits.length, ...next);
+    return { type: head[0].split(".").pop(), start: head.index, end };
   }
   straight(text) {
     return [...text].map((c) => (this.quotes.includes(c) ? "'" : c)).join("");

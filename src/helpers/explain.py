@@ -344,18 +344,16 @@ def _errors(text: str) -> list[re.Match[str]]:
     that Python ignores are left out, unless the text contains nothing else.
     """
     heads = [*_HEAD.finditer(text)]
-    ignored = [m.end() for m in re.finditer("Exception ignored in", text)]
-
-    def reports(head: re.Match[str], end: int) -> bool:
-        begin = head.start()
-        message = text[begin : min(end, begin + _LIMITS.length)].split("Traceback (most recent")[0]
-        start = max((at for at in ignored if at < begin), default=None)
-        return bool(_PATTERNS["report"].search(message)) or (
-            start is not None and text.count("Traceback (most recent", start, begin) < 2
-        )
-
+    marks = [*re.finditer(r"Exception ignored in|Traceback \(most recent", text)][::-1]
     ends = [*(head.start() for head in heads[1:]), len(text)]
-    errors = [head for head, end in zip(heads, ends, strict=False) if not reports(head, end)]
+    errors, tracebacks = [], 2  # since the last ignored exception
+    for head, end in zip(heads, ends, strict=False):
+        begin = head.start()
+        while marks and marks[-1].start() < begin:
+            tracebacks = 0 if marks.pop()[0].startswith("E") else tracebacks + 1
+        message = text[begin : min(end, begin + _LIMITS.length)].split("Traceback (most recent")[0]
+        if tracebacks >= 2 and not _PATTERNS["report"].search(message):
+            errors.append(head)
     return errors or heads[-1:]
 
 

@@ -28,8 +28,9 @@ def server(monkeypatch):
     )
     forked_kernels.fork_kernels()
     yield lambda: forked_kernels.ForkedProvisioner.server
-    with forked_kernels.ForkedProvisioner.server as process:
-        process.kill()
+    if process := forked_kernels.ForkedProvisioner.server:
+        with process:
+            process.kill()
     forked_kernels.ForkedProvisioner.server = None
 
 
@@ -66,6 +67,20 @@ def test_state_equals_that_of_a_kernel_of_its_own(tmp_path, monkeypatch):
     factory = KernelProvisionerFactory.instance()
     monkeypatch.setattr(factory, "default_provisioner_name", "local-provisioner")
     assert printed(code, tmp_path) == forked
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("BOOK_WARNINGS", "error"), ("BOOK_CUDA", "1"), ("SUPPORTED", "")]
+)
+def test_kernels_are_not_forked_if_they_would_differ(monkeypatch, name, value):
+    factory = KernelProvisionerFactory.instance()
+    monkeypatch.setattr(factory, "default_provisioner_name", "local-provisioner")
+    monkeypatch.setattr(execution, "driver_sees_gpu", lambda: True)
+    monkeypatch.setattr(forked_kernels, "SUPPORTED", name != "SUPPORTED")
+    monkeypatch.setenv("BOOK_CUDA", "0")
+    monkeypatch.setenv(name, value)
+    forked_kernels.fork_kernels()
+    assert factory.default_provisioner_name == "local-provisioner"
 
 
 def test_failed_and_killed_kernels_are_reported(tmp_path):

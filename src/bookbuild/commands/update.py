@@ -57,7 +57,7 @@ def update(
     stamps = translation.load(book)
     accepted = _accepted(book, accept, sources, stamps)
     chapters = [
-        _Chapter(book, source, stamps.get(name, {}), accepted.get(name, set()))
+        _Chapter(book, source, stamps.get(name, {}), accepted.get(name, set()), len(chosen) > 2)
         for name, source in sources.items()
     ]
     for chapter in chapters if not overwrite else ():
@@ -89,8 +89,10 @@ def update(
 class _Chapter:
     """A chapter with its notebooks, made from the text, and the notebook files as first read."""
 
-    def __init__(self, book: Book, source: Text, stamps: Stamps, accepted: set[str]) -> None:
-        self.book, self.source, self.name = book, source, source.name
+    def __init__(
+        self, book: Book, source: Text, stamps: Stamps, accepted: set[str], several: bool = False
+    ) -> None:
+        self.book, self.source, self.name, self.several = book, source, source.name, several
         self.stamps, self.outdated = translation.compare(source, stamps, accepted)
         # The files on disk were made before `accepted`, so compare them without it.
         outdated = translation.compare(source, stamps)[1] if accepted else self.outdated
@@ -140,6 +142,10 @@ class _Chapter:
         nb = copy.deepcopy(self.notebooks["en"])
         echo(f"{self.name}: running {len(code_cells(nb))} cells ({reason})")
         prepare_kernels()
+        if self.several:
+            from bookbuild.notebooks.forked_kernels import fork_kernels
+
+            fork_kernels()
         folder = self.book.notebook("en", self.name).parent
         folder.mkdir(parents=True, exist_ok=True)
         return clean(execute(nb, folder, f"book/text/{self.name}.md"))

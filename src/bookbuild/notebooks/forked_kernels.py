@@ -20,6 +20,8 @@ from typing import Any
 
 from jupyter_client.provisioning import KernelProvisionerFactory, LocalProvisioner
 
+from bookbuild.notebooks.execution import use_cuda
+
 NAME = "forked"
 MODULES = ("ipykernel.kernelapp", "matplotlib.pyplot", "torchvision", "torch._dynamo")
 SUPPORTED = hasattr(os, "fork") and hasattr(os, "pidfd_open")  # Linux
@@ -83,7 +85,13 @@ class ForkedProvisioner(LocalProvisioner):
 
 
 def fork_kernels() -> None:
-    """Select forked kernels as the default of this process."""
+    """Select forked kernels as the default of this process, where they equal separate kernels.
+
+    With a GPU or with `BOOK_WARNINGS=error`, each kernel imports PyTorch itself: its warnings must
+    raise. Only Linux reports the exit of a process that is not a child.
+    """
+    if not SUPPORTED or use_cuda() or os.environ.get("BOOK_WARNINGS") == "error":
+        return
     factory = KernelProvisionerFactory.instance()
     place = f"{__name__}:{ForkedProvisioner.__name__}"
     factory.provisioners[NAME] = EntryPoint(NAME, place, KernelProvisionerFactory.GROUP_NAME)
