@@ -9,6 +9,9 @@ from helpers.review.registry import rule
 from helpers.review.syntax import LOOPS, above, argument, const, method, receiver, text
 from helpers.review.tracing import construction
 
+_LOSS = re.compile(r"loss|error|mse|mae|rmse|perplexity")
+_GAIN = re.compile(r"acc|f1|auc|iou|dice|score|map\b")
+
 
 @rule("evaluation-max-tuple", "raises", "max(|min(|topk(|sort(")
 def maximum_as_tensor(code):
@@ -76,6 +79,30 @@ def modulo_first(code):
 @rule("evaluation-best-start", "wrong", "best|min_|max_|Best")
 def best_never_beaten(code):
     """`best_loss = 0` and `if val_loss < best_loss`: no loss is below 0."""
+    for node, metric, best, op in _comparisons(code):
+        if _updated(node.parent, text(best)):
+            if _hopeless(_first_value(code, best), op, metric, text(best)):
+                yield node
+
+
+@rule("evaluation-best-reset", "wrong", "best|min_|max_|Best")
+def best_assigned_in_each_epoch(code):
+    """`best = inf` or `best = loss` in the loop whose `if loss < best` compares it."""
+    for node, metric, best, _ in _comparisons(code):
+        if not _GAIN.search(metric.lower()) and not _LOSS.search(metric.lower()):
+            continue
+        loop, branch = next(above(node, *LOOPS)), node.parent
+        for one in best.scope.assigned.get(text(best), []):
+            again = one.statement
+            if again.parent is not loop or not isinstance(one.value, ast.AST):
+                continue
+            number = _number(code, one.value) if _updated(branch, text(best)) else None
+            if number is not None or ast.unparse(one.value) == metric:
+                yield again
+
+
+def _comparisons(code):
+    """Yield comparison, metric, best value and operator of each `if metric < best` in a loop."""
     for node in code.of(ast.Compare):
         if len(node.ops) != 1 or not isinstance(node.parent, ast.If):
             continue
@@ -84,11 +111,9 @@ def best_never_beaten(code):
             (node.comparators[0], node.left, _turned(node.ops[0])),
         )
         for metric, best, op in sides:
-            written = f"{text(metric) or ast.unparse(metric)}"
             named = re.search(r"(?i)(^|[._])(best|min|lowest|max|highest)", text(best) or "")
-            if named and any(above(node, *LOOPS)) and _updated(node.parent, text(best)):
-                if _hopeless(_first_value(code, best), op, written, text(best)):
-                    yield node
+            if named and any(above(node, *LOOPS)):
+                yield node, text(metric) or ast.unparse(metric), best, op
 
 
 def _turned(op):
@@ -106,11 +131,13 @@ def _first_value(code, best):
     given = scope.assigned.get(name, [])
     if name.startswith("self.") and best.owner is not None:
         given = best.owner.attributes.get(name, [])
-    numbers = [code.const(one.value) for one in given if isinstance(one.value, ast.AST)]
-    first = numbers[0] if numbers else None
-    if first is None and given and isinstance(given[0].value, ast.AST):
-        first = _infinite(ast.unparse(given[0].value))
-    return first
+    values = [one.value for one in given if isinstance(one.value, ast.AST)]
+    return _number(code, values[0]) if values else None
+
+
+def _number(code, value):
+    number = code.const(value)
+    return _infinite(ast.unparse(value)) if number is None else number
 
 
 def _infinite(written):
@@ -124,8 +151,7 @@ def _hopeless(first, op, metric, best):
     names = f"{metric} {best}".lower()
     if not isinstance(first, int | float) or isinstance(first, bool):
         return False
-    loss = re.search(r"loss|error|mse|mae|rmse|perplexity", names)
-    gain = re.search(r"acc|f1|auc|iou|dice|score|map\b", names)
+    loss, gain = _LOSS.search(names), _GAIN.search(names)
     if isinstance(op, ast.Lt | ast.LtE) and loss and not gain:
         return first in (0, -float("inf")) and not re.search(
             "elbo|neg|log|likelihood|gan|adv", names
