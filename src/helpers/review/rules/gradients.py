@@ -36,11 +36,20 @@ def no_zero_grad(code):
         step = [one for one in order if one.what in ("step", "scaled")]
         if backward and step and not any(one.what == "zero_grad" for one in order):
             around = code.function(loop)
-            if not _clears(code, around) and not _clears(code, code.function(step[0].call)):
+            if _clears(code, around) or _clears(code, code.function(step[0].call)):
+                continue
+            if not _of_new_tensors(code, step[0].call, loop):
                 yield backward[0].call
     yield from _one_not_cleared(code)
     yield from _by_hand_not_cleared(code)
     yield from _step_of_lightning(code)
+
+
+def _of_new_tensors(code, step, loop):
+    """Return whether the loop makes the optimizer of a step, for tensors that it also makes."""
+    built = code.value(receiver(step))
+    given = argument(built, "params", 0) if isinstance(built, ast.Call) else None
+    return isinstance(given, ast.List) and inside(built, loop)
 
 
 def _step_of_lightning(code):

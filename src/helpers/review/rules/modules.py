@@ -526,6 +526,10 @@ def _all_parameters(code, fills):
     """Yield `nn.init.zeros_(p)` for all `p in net.parameters()` of a net with several layers."""
     for loop in code.of(ast.For):
         whole = method(loop.iter) == "parameters" and isinstance(loop.target, ast.Name)
+        layer = code.called(code.value(receiver(loop.iter))) if whole else ""
+        one_layer = layer.startswith("nn.") and layer != "nn.Sequential"
+        if one_layer or "zero" in getattr(code.function(loop), "name", ""):
+            continue  # an output layer, whose gradients differ
         layers = [one for one in code.calls if re.match(r"nn\.(Linear|Conv\dd)$", code.called(one))]
         for one in loop.body if whole and len(layers) > 1 and len(loop.body) == 1 else ():
             call = one.value if isinstance(one, ast.Expr) else None

@@ -346,5 +346,7 @@ def gathered_over_batch(code):
         known = isinstance(value, ast.Call) and not code.called(value)
         index = argument(call, "index", 1)
         row = method(index) in ("view", "reshape", "flatten") and len(index.args) < 2
-        if known and _is_tensor(code, value) and const(argument(call, "dim", 0)) == 0 and not row:
+        if not known or const(argument(value, "dim", 0)) == 0 or row:
+            continue  # `x.cumsum(0)` has no batch axis in front
+        if _is_tensor(code, value) and const(argument(call, "dim", 0)) == 0:
             yield call
