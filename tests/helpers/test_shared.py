@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -73,14 +74,20 @@ def test_time_ratio_compares_the_best_times_after_warm_up(monkeypatch):
     calls, threads = [], torch.get_num_threads()
     big = torch.ones(400, 400)
     assert timing.time_ratio(lambda: [big @ big for _ in range(5)], lambda: big[0, 0]) > 2
-    # two warm-up calls, then slow 6 and 9, fast 2 and 5
-    ticks = iter([0, 0, 0, 6, 10, 12, 20, 29, 30, 35])
+    ticks = iter([0, 6, 10, 12, 20, 29, 30, 35])  # slow takes 6 and 9, fast 2 and 5
     with monkeypatch.context() as patch:
         patch.setattr("time.perf_counter", lambda: next(ticks))
         assert timing.time_ratio(lambda: 0, lambda: 0, rounds=2) == 3
 
+    # slow takes 6 ms, then 3 calls of fast take 1.2 ms
+    ticks = iter([0, 6e-3, 1, 1.0004, 1.0008, 1.0012])
+    with monkeypatch.context() as patch:
+        patch.setattr("time.perf_counter", lambda: next(ticks))
+        assert timing.time_ratio(lambda: 0, lambda: 0, rounds=1) == pytest.approx(15)
+
     def call(name):
         calls.append((name, torch.get_num_threads()))
+        time.sleep(timing.SHORTEST)
 
     timing.time_ratio(lambda: call("slow"), lambda: call("fast"), rounds=2)
     assert calls == [("slow", 1), ("fast", 1)] * 3
