@@ -1,11 +1,11 @@
 # make book    build both languages and serve them on 127.0.0.1 (SERVE=0: only build); no PyTorch
-# make test    run lint, `book check`, the notebooks, all tests, and the site in a browser
+# make test    run lint, `book check`, the English notebooks, and the tests without the mark `rest`
+# make rest    run what `make test` leaves out: Chinese notebooks and pages, other editions, proofs
 # make quick   run lint, `book check`, and the tests that the last change affects
 # make live    build and serve the site with a kernel for each page, which runs its cells
 # make lab     open the book in JupyterLab
 # make versions TORCH=2.11.0 TORCHVISION=0.26.0   run the notebooks under another PyTorch
 # make newest  run notebooks and build sites with the newest packages; deprecations are errors
-# make notebooks-zh  run the Chinese notebooks (same code and outputs as the English ones)
 # make validated  run all notebooks, and record those that pass in book/validated.json
 # make warnings  run the notebooks with deprecations as errors
 # make gpu     run the notebooks and tests/gpu on a GPU with the machine's own PyTorch
@@ -31,10 +31,11 @@ AGAIN := --reruns 1 --reruns-delay 2 -r R
 SEEDED := --hypothesis-seed=0
 PROVE := OMP_NUM_THREADS=1 BOOK_SITE=_build/site $(BIN)/pytest -q -n $(JOBS) --dist loadfile \
   --no-loadscope-reorder $(AGAIN) $(SEEDED)
+TESTS := tests/site tests/colab tests/bookbuild tests/helpers tests/gpu
 # Remove packages whose versions each PyTorch pins.
 OF_TORCH := grep -viE '^(filelock|fsspec|jinja2|markupsafe|mpmath|networkx|sympy|typing_extensions)=='
 
-.PHONY: book editions chinese-font test built quick live lab lint check release unit notebooks notebooks-zh validated colab site
+.PHONY: book editions chinese-font test rest built quick live lab lint check release unit notebooks notebooks-zh validated colab site
 .PHONY: versions newest newest-site notebooks-branch conda warnings wheels gpu bench clean
 .DEFAULT_GOAL := book
 
@@ -57,7 +58,12 @@ chinese-font:
 test:
 	$(MAKE) --no-print-directory -j 2 $(VENV)/ready built
 	$(MAKE) --no-print-directory lint notebooks
-	$(PROVE) tests/site tests/colab tests/bookbuild tests/helpers tests/gpu
+	$(PROVE) -m "not rest" $(TESTS)
+
+rest:
+	$(MAKE) --no-print-directory -j 2 $(VENV)/ready built
+	$(MAKE) --no-print-directory notebooks-zh
+	$(PROVE) -m rest $(TESTS)
 
 built: check
 	$(BIN)/book build

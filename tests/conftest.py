@@ -30,3 +30,10 @@ def browser(chromium):
     launched = chromium()
     yield launched
     launched.close()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the Chinese variants of browser tests with `rest`: the English ones share their code."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    if "chromium" in item.fixturenames and "zh" in parameters:
+        item.add_marker("rest")

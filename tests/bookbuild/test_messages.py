@@ -333,6 +333,7 @@ def test_unproved_wordings_are_reported(book, monkeypatch):
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.rest
 def test_every_wording_of_the_book_is_proved(monkeypatch):
     """Find a proof for each wording: a run, the installed PyTorch, a cell, or a public source.
 
@@ -345,6 +346,7 @@ def test_every_wording_of_the_book_is_proved(monkeypatch):
     assert len(entries) >= 1000
 
 
+@pytest.mark.rest
 def test_installed_packages_contain_the_torch_wordings():
     installed = [Path(find_spec(name).origin).parent for name in ("torch", "torchvision")]
     wordings = [

@@ -53,6 +53,7 @@ def test_real_symptoms_have_no_problems():
     assert list(symptoms.problems(Book(ROOT), REAL)) == []
 
 
+@pytest.mark.rest
 def test_each_symptom_is_absent_from_its_sound_program():
     assert list(symptom_proofs.unproved(REAL)) == []
 

@@ -24,6 +24,8 @@ from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.files import read, write
 from bookbuild.source.checkout import Book
 
+pytestmark = pytest.mark.rest
+
 BOOK = Book.find(Path(__file__))
 EXECUTE = """
 import sys, nbformat

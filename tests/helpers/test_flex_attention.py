@@ -201,6 +201,7 @@ def test_masking_by_a_product_favours_the_masked_key():
     assert weights[0, 0, 0, 1] > weights[0, 0, 0, 0]
 
 
+@pytest.mark.rest
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_kernel_follows_the_block_table():
     if shutil.which("g++") is None:
@@ -232,6 +233,7 @@ def test_compiled_kernel_follows_the_block_table():
         ] == right
 
 
+@pytest.mark.rest
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_kernel_computes_full_blocks_without_the_rule():
     if shutil.which("g++") is None:

@@ -46,6 +46,8 @@ from bookbuild.site.sphinx_build import BuildFailed, build
 from bookbuild.source.words import table
 from helpers.verdicts import SENTENCES
 
+pytestmark = pytest.mark.rest
+
 
 def hrefs(path) -> list[str]:
     found = []

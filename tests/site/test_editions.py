@@ -27,6 +27,8 @@ from bookbuild.site import helpers_wheel
 from bookbuild.site.sphinx_build import build
 from bookbuild.source.checkout import LANGUAGES, Book, BookError
 
+pytestmark = pytest.mark.rest
+
 XHTML = "{http://www.w3.org/1999/xhtml}"
 EPUBCHECK = Path("/usr/share/java/epubcheck.jar")
 PREDICT = """

@@ -47,6 +47,8 @@ from helpers.explorers.threshold import threshold_explorer
 from helpers.explorers.trace import trace_explorer
 from helpers.explorers.wheels import wheels_explorer
 
+pytestmark = pytest.mark.rest
+
 
 def allocator(lang):
     return allocator_explorer(notes_trace(), lang=lang)

@@ -17,6 +17,8 @@ from book_pages import ROOT
 from bookbuild.source.checkout import Book
 from bookbuild.source.texts import load
 
+pytestmark = pytest.mark.rest
+
 SETTINGS = ("--ServerApp.token=", "--ServerApp.password=", "--ServerApp.port=0", "--no-browser")
 CHAPTER = "views_and_copies"  # contains each kind of element
 

@@ -22,6 +22,8 @@ from bookbuild.source.words import words
 from helpers.review.report import WORDS as REPORT
 from helpers.review.review import words as review_words
 
+pytestmark = pytest.mark.rest
+
 ROOT = Path(__file__).resolve().parents[2]
 # `BOOK_LIVE=all` runs every chapter in both languages, which takes many minutes.
 CHAPTERS = ["en/detach", "zh/views_and_copies"]
