@@ -71,11 +71,12 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
         for place in map(_place, _named(rule, code))
     }
     for copy, at, normal in copies:
-        lines = {(one.line, None if normal else one.rule) for one in findings}
         known = {one.rule for one in findings} if normal else set()
+        lines = {(one.line, None if normal else one.rule) for one in findings}
         findings |= {
             one
-            for one in _in_copy(copy, at, rules, normal, known)
+            for one in _in_copy(copy, at, rules, normal)
+            if one.rule not in known
             if (one.line, None if normal else one.rule) not in lines
         }
     return sorted(
@@ -111,15 +112,13 @@ def _copies(code: Code) -> list[tuple[Code, dict[ast.AST, tuple[int, int]], bool
     return copies
 
 
-def _in_copy(
-    copy: Code, at: dict, rules: dict[str, Rule], normal: bool, known: Collection[str]
-) -> set[Finding]:
-    """Return the findings of the rules in a copy of the source, except of the `known` rules."""
+def _in_copy(copy: Code, at: dict, rules: dict[str, Rule], normal: bool) -> set[Finding]:
+    """Return the findings of the rules in a copy of the source."""
     skipped = [_OF_NAMES, _FOLLOWING, _WRITTEN] if normal else [_OF_NAMES]
     return {
         Finding(*at[node], name)
         for name, rule in rules.items()
-        if name not in known and not any(one.match(name) for one in skipped)
+        if not any(one.match(name) for one in skipped)
         for node in _named(rule, copy)
         if node in at
     }

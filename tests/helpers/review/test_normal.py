@@ -53,6 +53,10 @@ def test_normal_form(source, expected):
         "def f():\n    global a\n    a = f(x)\n    b = g(a)\n    return b, b",
         "loss = f(x)\nloss.backward()",
         "y = x.softmax(1)",
+        "y = F.softmax(x, 1)",
+        "y = torch.mul(2, x)",
+        "l = F.mse_loss(target=y, reduction='sum')",
+        "y = nn.Linear(*sizes, out_features=3)",
         "y = torch.cat([a, b])",
         "y = nn.Linear(*sizes, bias=False)",
         "p = {}\np['net'] = make()\nuse(p)",  # other code sees the dict

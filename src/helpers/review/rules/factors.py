@@ -40,7 +40,7 @@ def power(code, node):
 def focal_of_easy(code):
     """`pt ** gamma * ce` with `pt = exp(-ce)`: the factor is `(1 - pt) ** gamma`."""
     for node in code.of(ast.BinOp):
-        if isinstance(node.op, ast.Mult) and not _in_product(node):
+        if isinstance(node.op, ast.Mult):
             parts = [one for given in factors(node) for one in factors(_value(code, given))]
             powers = [power(code, one) for one in parts]
             for base, exponent in filter(None, powers):
@@ -51,13 +51,6 @@ def focal_of_easy(code):
                 true = not same and _of_true_class(code, base)
                 if same or true and any(_cross_entropy(code, one) for one in parts):
                     yield node
-
-
-def _in_product(node):
-    up = node.parent
-    while isinstance(up, ast.UnaryOp):
-        up = up.parent
-    return isinstance(up, ast.BinOp) and isinstance(up.op, ast.Mult)
 
 
 def _value(code, node):
@@ -234,10 +227,9 @@ def noise_drawn_again(code):
             if isinstance(mixed, ast.BinOp) and isinstance(mixed.op, ast.Add):
                 used = [_noise(code, one) for side in _sum(mixed) for one in factors(side)]
                 used = [one for one in used if one is not None]
-                scaled = re.search(r"(?i)alpha|sqrt|beta|sigma", ast.unparse(mixed))
                 again = drawn is not None and all(drawn is not one for one in used)
                 same = text(target) is not None and text(target) == text(given)
-                if used and scaled and (again or same):
+                if used and (again or same):
                     yield place
 
 
