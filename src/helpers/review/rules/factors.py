@@ -3,6 +3,7 @@
 import ast
 import re
 
+from helpers.review.code import parameter
 from helpers.review.registry import rule
 from helpers.review.rules.formulas import number
 from helpers.review.syntax import above, argument, const, method, receiver, text
@@ -227,7 +228,8 @@ def noise_drawn_again(code):
             if isinstance(mixed, ast.BinOp) and isinstance(mixed.op, ast.Add):
                 used = [_noise(code, one) for side in _sum(mixed) for one in factors(side)]
                 used = [one for one in used if one is not None]
-                again = drawn is not None and all(drawn is not one for one in used)
+                passed = {drawn, *used} & {_PASSED}
+                again = drawn is not None and not passed and drawn not in used
                 same = text(target) is not None and text(target) == text(given)
                 if used and (again or same):
                     yield place
@@ -254,8 +256,14 @@ def _sum(node):
     return [node]
 
 
+_PASSED = ast.Pass()  # a parameter, with noise only as its default
+
+
 def _noise(code, node):
-    """Return the call of `randn` that a value comes from."""
+    """Return the call of `randn` that a value comes from, `_PASSED` for a parameter."""
+    if isinstance(node, ast.Name) and node.id in node.scope.assigned:
+        if parameter(node.scope, node.id):
+            return _PASSED
     value = code.resolved(node) if text(node) else node
     while method(value) in _MOVES and receiver(value) is not None and not code.called(value):
         value = receiver(value)
