@@ -35,21 +35,27 @@ _LONGEST_FILE, _SHORT_FILE = 600, 120  # maximum lines of a file with training c
 _GRADIENTS = {"no_grad", "inference_mode"}
 
 
-def inlined(code: Code) -> tuple[str, dict[int, list[tuple[int, int]]]] | None:
-    """Return the source with calls replaced by bodies, and the places of its nodes in the file.
+def inlined(code: Code) -> tuple[str, list[ast.stmt]] | None:
+    """Return the source with calls replaced by bodies, and its statements.
 
-    The places are those of the nodes in the order of `ast.walk`, by statement of the module. The
-    result is None if no call can be replaced.
+    The nodes of the statements have their positions in the file. The result is None if no call
+    can be replaced.
     """
-    size = len(code.lines)
-    if size > (_LONGEST_FILE if _TRAINS.search(code.source) else _SHORT_FILE):
+    if not may_be_copied(code):
         return None
     inliner = _Inliner(code)
-    if not inliner.functions:
-        return None
-    body = inliner.module()
-    if not inliner.copied:
-        return None
+    body = inliner.module() if inliner.functions else []
+    return (written(code, body), body) if inliner.copied else None
+
+
+def may_be_copied(code: Code) -> bool:
+    """Return whether a file is short enough for further passes: longer if it trains a model."""
+    trains = _TRAINS.search(code.source)
+    return len(code.lines) <= (_LONGEST_FILE if trains else _SHORT_FILE)
+
+
+def written(code: Code, body: list[ast.stmt]) -> str:
+    """Return the source of changed statements, with the cells of the file."""
     pieces, cells = [], [n for n, line in enumerate(code.lines, 1) if line == CELL]
     for statement in body:
         while cells and cells[0] < statement.lineno:
@@ -57,7 +63,7 @@ def inlined(code: Code) -> tuple[str, dict[int, list[tuple[int, int]]]] | None:
             cells.pop(0)
         pieces.append(ast.unparse(ast.fix_missing_locations(statement)) + "\n")
     pieces += [f"{CELL}\n"] * bool(cells)
-    return "".join(pieces), body
+    return "".join(pieces)
 
 
 def places(tree: ast.Module, body: list[ast.stmt]) -> dict[ast.AST, tuple[int, int]]:

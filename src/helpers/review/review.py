@@ -14,7 +14,8 @@ from typing import Any
 
 from helpers.review import rules as _rules  # noqa: F401 (registers the rules)
 from helpers.review.code import Code
-from helpers.review.inlining import inlined, places
+from helpers.review.inlining import inlined, may_be_copied, places, written
+from helpers.review.normal import normalized
 from helpers.review.reading import Source
 from helpers.review.registry import RULES, Rule
 
@@ -62,16 +63,22 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
     if not code.uses_torch:
         return []
     rules = {name: one for name, one in RULES.items() if chosen is None or name in chosen}
-    copy = _inlined(code)
+    copies = _copies(code)
     findings = {
         Finding(*place, name)
         for name, rule in rules.items()
-        if copy is None or not _FOLLOWING.match(name)
+        if all(normal for *_, normal in copies) or not _FOLLOWING.match(name)
         for place in map(_place, _named(rule, code))
     }
-    if copy is not None:
-        named = {(one.line, one.rule) for one in findings}
-        findings |= {one for one in _in_copy(*copy, rules) if (one.line, one.rule) not in named}
+    for copy, at, normal in copies:
+        known = {one.rule for one in findings} if normal else set()
+        lines = {(one.line, None if normal else one.rule) for one in findings}
+        findings |= {
+            one
+            for one in _in_copy(copy, at, rules, normal)
+            if one.rule not in known
+            if (one.line, None if normal else one.rule) not in lines
+        }
     return sorted(
         one
         for one in findings
@@ -82,6 +89,7 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
 _OF_NAMES = re.compile(
     r"names-|rate-same-optimizer|lightning-|data-parallel-attribute"
 )  # a copy changes the names
+_WRITTEN = re.compile("attention-position-one")  # the way of writing decides
 _FOLLOWING = re.compile(r"modules-sizes|modules-no-flatten|views-samples")  # slow: one pass only
 
 
@@ -89,23 +97,28 @@ def _place(node: ast.AST) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 
-def _inlined(code: Code) -> tuple[Code, dict[ast.AST, tuple[int, int]]] | None:
-    """Return the source with its functions inlined, and the places of its nodes in the file."""
-    with suppress(RecursionError, SyntaxError, ValueError):  # the copy has no valid source
-        copied = inlined(code)
-        if copied is not None:
-            text, body = copied
-            copy = Code(text)
-            return copy, places(copy.tree, body)
-    return None
+def _copies(code: Code) -> list[tuple[Code, dict[ast.AST, tuple[int, int]], bool]]:
+    """Return the source with its functions inlined, and its normal form, with the places in it."""
+    copies = []
+    with suppress(RecursionError, SyntaxError, ValueError):  # a copy has no valid source
+        body = code.tree.body
+        if (found := inlined(code)) is not None:
+            body = found[1]
+            copies.append((copy := Code(found[0]), places(copy.tree, body), False))
+        normal = normalized(body) if may_be_copied(code) else None
+        if normal is not None:
+            copy = Code(written(code, normal))
+            copies.append((copy, places(copy.tree, normal), True))
+    return copies
 
 
-def _in_copy(copy: Code, at: dict[ast.AST, tuple[int, int]], rules: dict[str, Rule]) -> set:
-    """Return the findings of the rules in a source with its functions inlined."""
+def _in_copy(copy: Code, at: dict, rules: dict[str, Rule], normal: bool) -> set[Finding]:
+    """Return the findings of the rules in a copy of the source."""
+    skipped = [_OF_NAMES, _FOLLOWING, _WRITTEN] if normal else [_OF_NAMES]
     return {
         Finding(*at[node], name)
         for name, rule in rules.items()
-        if not _OF_NAMES.match(name)
+        if not any(one.match(name) for one in skipped)
         for node in _named(rule, copy)
         if node in at
     }

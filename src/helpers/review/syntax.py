@@ -159,3 +159,15 @@ def exclusive(a: ast.AST, b: ast.AST) -> bool:
         node in arms and arms[node] != arm and "test" not in (arms[node], arm)
         for node, arm in branches(b)
     )
+
+
+def copied(node: ast.AST) -> ast.AST:
+    """Copy a node with its positions, without the attributes that `Code` adds."""
+    copy = node.__class__.__new__(node.__class__)
+    for name in (*node._attributes, *node._fields):
+        if hasattr(node, name):
+            value = getattr(node, name)
+            if isinstance(value, list):
+                value = [copied(one) if isinstance(one, ast.AST) else one for one in value]
+            setattr(copy, name, copied(value) if isinstance(value, ast.AST) else value)
+    return copy

@@ -261,6 +261,28 @@ def last_batch(code):
     yield from _metric_of_last(code)
     yield from _returned_beside(code)
     yield from _returned_alone(code)
+    yield from _replaced_total(code)
+
+
+def _replaced_total(code):
+    """`loss = criterion(…)` and `loss += loss.item()` in a loop: the sum of the last batch."""
+    for loop in code.of(ast.For):
+        for node in code.walk(loop) if batch_loop(code, loop) else ():
+            name = text(node.target) if isinstance(node, ast.AugAssign) else None
+            if not name or not isinstance(node.op, ast.Add) or name not in names_in(node.value):
+                continue
+            given = loop.scope.assigned.get(name, ())
+            inner = [one for one in given if inside(one.statement, loop) and one.end < place(node)]
+            starts = [const(one.value) == 0 for one in given if one.end < place(loop)]
+            read = any(one.lineno > loop.end_lineno for one in code.uses(loop.scope, name))
+            fresh = inner and not any(name in _read_by(one.value) for one in inner)
+            if (
+                fresh
+                and any(starts)
+                and read
+                and not any(isinstance(n, ast.Break) for n in code.walk(loop))
+            ):
+                yield node
 
 
 def _of_same_batch(code, node, loop):
@@ -379,7 +401,7 @@ def _is_average(code, node, loop):
 
 def _metric_of_last(code):
     """`confusion_matrix(y, pred)` below the loop, with names that each batch replaces."""
-    if re.search(r"batch_size\s*=\s*len\(", code.source):  # one batch has all samples
+    if any(method(argument(one, "batch_size", 1)) == "len" for one in code.calls):  # one batch
         return
     for call in code.calls:
         if method(call) not in _TAKES_ALL or len(call.args) < 2 or receiver(call) is not None:

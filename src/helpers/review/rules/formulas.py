@@ -209,8 +209,14 @@ def std_of_variance(code):
             std = code.resolved(std)
             name = text(_exponent(code, std)) or ""
             if re.search(r"(?i)log_?(var|sigma_?sq)", name) and _is_noise(code, noise):
-                if not re.search(rf"exp\(-?2(\.0?)? \* {re.escape(name)}\)", code.source):
+                if not any(_twice(_exponent(code, one), name) for one in code.calls):
                     yield node
+
+
+def _twice(node, name):
+    """Return True for `2 * name` and `-2 * name`."""
+    product = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+    return product and const(node.left) in (2, -2) and text(node.right) == name
 
 
 def _products(code):

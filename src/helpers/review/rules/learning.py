@@ -295,12 +295,12 @@ def _always_evaluates(code, loop, name):
 
 
 def _with_gradient(node):
-    """Yield the nodes of an expression, except in `argmax` and in an index."""
+    """Yield the nodes of an expression, except in `argmax`, in an index and before `detach`."""
     stack = [node]
     while stack:
         one = stack.pop()
         yield one
-        if method(one) != "argmax":
+        if method(one) not in ("argmax", "detach", "item", "numpy"):
             index = one.slice if isinstance(one, ast.Subscript) else None
             stack += [child for child in ast.iter_child_nodes(one) if child is not index]
 

@@ -66,10 +66,10 @@ def _from_call(code, call, depth, additive):
         inner = call.args[0] if name and call.args else receiver(call)
         offset = argument(call, "diagonal", 1 if name else 0)
         filled = bool(re.search(r"full\(.*-|\* ?-|-.*\*", ast.unparse(inner)))
-        boolean = re.search(r"ones|True", ast.unparse(inner)) and not filled
+        boolean = bool(re.search(r"ones|True", ast.unparse(inner))) and not filled
         start = 0 if offset is None else code.const(offset)
         fits = boolean if not additive else filled and "ones" not in ast.unparse(inner)
-        fits |= bool(additive and boolean and _converted(call))
+        fits |= additive and boolean and _converted(call)
         return call if start == 0 and fits else None
     if name or method(call) not in _CONVERTED:
         value = code.returned(call)

@@ -306,7 +306,8 @@ def _related(code, model, other, loop):
     values = [one.value for name in (model, other) for one in loop.scope.assigned.get(name, ())]
     if model == other or any(isinstance(one, Part) for one in values):
         return True
-    if not all(_trainable(code, one) for one in values) or len(values) < 2:
+    known = [_trainable(code, one) or _imported_class(code, one) for one in values]
+    if not all(known) or len(values) < 2:
         return True
     uses = code.uses(loop.scope, model)
     return any(inside(one, loop) for one in uses) or any(
@@ -327,6 +328,12 @@ def _left_alone(code, name):
         rf"[(,=\[] *\*?{quoted}\b(?!\()(?! *=[^=])|\b{quoted}\b,",
         code.source,
     )
+
+
+def _imported_class(code, value):
+    """Return whether a value is `Net()` of a class that another file or cell defines."""
+    name = value.func.id if isinstance(getattr(value, "func", None), ast.Name) else ""
+    return name[:1].isupper() and name not in code.classes and not code.called(value)
 
 
 def _trainable(code, value):

@@ -3,10 +3,20 @@
 import ast
 import re
 
-from helpers.review.code import Part
+from helpers.review.code import Part, parameter
 from helpers.review.kinds import kind
 from helpers.review.registry import rule
-from helpers.review.syntax import LOOPS, above, argument, const, method, receiver, text
+from helpers.review.syntax import (
+    LOOPS,
+    above,
+    argument,
+    const,
+    inside,
+    method,
+    names_in,
+    receiver,
+    text,
+)
 from helpers.review.tracing import construction
 
 _LOSS = re.compile(r"loss|error|mse|mae|rmse|perplexity")
@@ -96,9 +106,69 @@ def best_assigned_in_each_epoch(code):
             again = one.statement
             if again.parent is not loop or not isinstance(one.value, ast.AST):
                 continue
-            number = _number(code, one.value) if _updated(branch, text(best)) else None
+            first = _updated(branch, text(best)) and text(one.value) is None
+            number = _number(code, one.value) if first else None
             if number is not None or ast.unparse(one.value) == metric:
                 yield again
+    yield from _reset_by_function(code)
+
+
+def _reset_by_function(code):
+    """The same with a comparison in a function that each epoch calls."""
+    for node in code.of(ast.Compare):
+        function = code.function(node)
+        branch = len(node.ops) == 1 and isinstance(node.parent, ast.If) and node.parent
+        calls = [one for one in code.callers.get(function, ()) if any(above(one, *LOOPS))]
+        if not branch or not calls or any(above(node, *LOOPS)):
+            continue
+        sides = (node.left, node.comparators[0])
+        for best, metric in (sides, sides[::-1]):
+            name = text(best) or ""
+            if not _BEST.search(name) or not _updated(branch, name) or best.scope is not function:
+                continue
+            if parameter(function, name):
+                yield from (one for call in calls for one in _lost(code, call, best, metric))
+            elif (
+                name.startswith("self.")
+                and function.name != "__init__"
+                or _is_global(function, name)
+            ):
+                for one in function.body:
+                    if isinstance(one, ast.Assign) and text(one.targets[0]) == name:
+                        if _number(code, one.value) is not None:
+                            yield one
+
+
+_BEST = re.compile(r"(?i)(^|[._])(best|min|lowest|max|highest)")
+
+
+def _is_global(function, name):
+    return any(isinstance(one, ast.Global) and name in one.names for one in function.body)
+
+
+def _lost(code, call, best, metric):
+    """Yield what loses a best value passed as an argument: the caller keeps the last or first."""
+    function, name = code.function(best), text(best)
+    names = [one.arg for one in function.args.args]
+    at = names.index(name) - (names[0] == "self") if name in names else None
+    given, results = argument(call, name, at), code.returns(call)
+    outer, up = text(given), call.parent
+    if outer is None or len(results) > 1:
+        return
+    pairs = [(one, results[0]) for one in getattr(up, "targets", ()) if results]
+    if pairs and isinstance(pairs[0][0], ast.Tuple) and isinstance(results[0], ast.Tuple):
+        pairs = [*zip(pairs[0][0].elts, results[0].elts, strict=False)]
+    kept = [value for target, value in pairs if text(target) == outer]
+    if kept and ast.unparse(kept[0]) == ast.unparse(metric):
+        yield up
+    loop = next(above(call, *LOOPS))
+    renewed = [one for one in call.scope.assigned.get(outer, ()) if inside(one.statement, loop)]
+    first = code.resolved(given) if isinstance(given, ast.Name) else None
+    known = isinstance(first, ast.AST) and _number(code, first) is not None
+    returned = any(name in names_in(one) for one in results)
+    if known and not renewed and not returned:
+        if isinstance(up, ast.Expr | ast.Assign) and up.parent is loop:
+            yield best.parent
 
 
 def _comparisons(code):
@@ -111,8 +181,7 @@ def _comparisons(code):
             (node.comparators[0], node.left, _turned(node.ops[0])),
         )
         for metric, best, op in sides:
-            named = re.search(r"(?i)(^|[._])(best|min|lowest|max|highest)", text(best) or "")
-            if named and any(above(node, *LOOPS)):
+            if _BEST.search(text(best) or "") and any(above(node, *LOOPS)):
                 yield node, text(metric) or ast.unparse(metric), best, op
 
 
