@@ -71,10 +71,10 @@ def _resized(code: Code, step: ast.Call, name: str, sizes: tuple) -> tuple:
         height, width = (number(code, one, None) or ANY for one in size.elts)
         return sizes[0], height, width
     one = number(code, size, None) or ANY
-    if name.endswith("Resize") and sizes[1] != sizes[2] or sizes[1] == ANY and "Resize(" in name:
+    square = sizes[1] == sizes[2] != ANY
+    if name.endswith("Resize") and not square:  # Resize(n) keeps the aspect ratio
         return sizes[0], ANY, ANY
-    whole = not name.endswith(".Resize") or sizes[1] == sizes[2] != ANY
-    return (sizes[0], one, one) if whole else (sizes[0], ANY, ANY)
+    return sizes[0], one, one
 
 
 _CLASSES = {

@@ -19,6 +19,7 @@ from helpers.review.syntax import (
     above,
     argument,
     const,
+    default_of,
     exclusive,
     inside,
     is_open,
@@ -67,9 +68,10 @@ _THROUGH = re.compile(r"(?i)accelerator|fabric|engine|strategy|trainer|^self$|^d
 
 @dataclass(frozen=True)
 class Part:
-    """An item of several values: `index` in a call's tuple, or a loop variable (`index` None).
+    """A value that has no expression of its own.
 
-    `element` is the position in the tuple that a loop unpacks, as in `for x, y in loader`.
+    `Part(call, 1)` is `b` in `a, b = call()`, `Part(loader, None)` is `batch` in
+    `for batch in loader`, and `Part(loader, None, 1)` is `y` in `for x, y in loader`.
     """
 
     value: ast.AST
@@ -79,7 +81,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Assigned:
-    """A value assigned to a name; it is valid after position `end`."""
+    """The value of a name after the position `end` (line, column), where the statement ends."""
 
     end: tuple[int, int]
     value: ast.AST | Part
@@ -617,7 +619,8 @@ class Code:
                 if not any(isinstance(one, ast.Starred) for one in before):
                     given.append(call.args[position])
             elif not is_open(call):
-                given += _default(function, name)
+                default = default_of(function, name)
+                given += [default] if default is not None and const(default) is not None else []
         return given
 
     @cached_property
@@ -675,7 +678,7 @@ class Code:
             while scope is not None and name not in scope.assigned:
                 scope = None if parameter(scope, name) else scope.scope
             given = scope.assigned[name] if scope is not None else []
-        values = [one.value for one in given if not _moved(one.value, name)]
+        values = [one.value for one in given if not moved(one.value, name)]
         return values[0] if len(values) == 1 else None
 
     def _targets_by_name(self, call: ast.Call) -> list[ast.AST]:
@@ -870,7 +873,7 @@ def _in_constructor(one: Assigned) -> bool:
     return getattr(one.statement.scope, "name", "") == "__init__"
 
 
-def _moved(value: ast.AST | Part, name: str) -> bool:
+def moved(value: ast.AST | Part, name: str) -> bool:
     """Return True if a value is `name.to(device)` or a wrapper of `name`, assigned to `name`."""
     if not isinstance(value, ast.Call):
         return False
@@ -913,15 +916,6 @@ def item(whole: object, key: object) -> ast.AST | None:
     if method(whole) in ("dict", "Namespace", "SimpleNamespace") and isinstance(key, str):
         return argument(whole, key)
     return None
-
-
-def _default(function: ast.AST, name: str) -> list[ast.AST]:
-    """Return the default of a parameter that is not None, as a list."""
-    given = function.args
-    names = [*given.posonlyargs, *given.args]
-    pairs = [*zip(names[::-1], given.defaults[::-1], strict=False)]
-    pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
-    return [v for one, v in pairs if one.arg == name and v is not None and const(v) is not None]
 
 
 def _long(name: str) -> str:

@@ -10,9 +10,19 @@ import ast
 import operator
 from dataclasses import dataclass
 
-from helpers.review.code import Code, Part, item, parameter
+from helpers.review.code import Code, Part, item, moved, parameter
 from helpers.review.kinds import MOVES, WRAPPERS
-from helpers.review.syntax import FUNCTIONS, above, argument, const, is_open, method, receiver, text
+from helpers.review.syntax import (
+    FUNCTIONS,
+    above,
+    argument,
+    const,
+    default_of,
+    is_open,
+    method,
+    receiver,
+    text,
+)
 
 _DEEPEST = 12
 _INTEGER = {
@@ -122,21 +132,13 @@ def _of_parameter(code, function, name, frame, depth) -> int | None:
             return None if starred else number(code, given, frame.outer, depth)
         if is_open(call):
             return None
-    return number(code, _default(function, name), None, depth)
+    return number(code, default_of(function, name), None, depth)
 
 
 def _constructs(code: Code, function: ast.AST, frame: Frame) -> bool:
     """Return True if a function is the constructor that the frame's call runs."""
     keys = [(one.name, "__init__") for one in code.bases(frame.owner)]
     return next((code.functions[key] for key in keys if key in code.functions), None) is function
-
-
-def _default(function: ast.AST, name: str) -> ast.AST | None:
-    given = function.args
-    names = [*given.posonlyargs, *given.args]
-    pairs = [*zip(names[::-1], given.defaults[::-1], strict=False)]
-    pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
-    return next((value for one, value in pairs if one.arg == name), None)
 
 
 def attribute(code: Code, name: str, frame: Frame | None) -> ast.AST | None:
@@ -185,12 +187,5 @@ def _module_of_name(code: Code, node: ast.AST) -> ast.AST | None:
             return given[0] if len(given) == 1 else None
         scope = scope.scope
     values = scope.assigned[node.id] if scope is not None else []
-    built = [one.value for one in values if not _moved(one.value, node.id)]
+    built = [one.value for one in values if not moved(one.value, node.id)]
     return built[0] if len(built) == 1 and isinstance(built[0], ast.AST) else None
-
-
-def _moved(value: ast.AST | Part, name: str) -> bool:
-    """Return True for `net.to(device)` and `DataParallel(net)`, assigned to `net` itself."""
-    if not isinstance(value, ast.Call):
-        return False
-    return name in (text(receiver(value)), text(value.args[0]) if value.args else None)

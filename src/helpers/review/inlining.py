@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from helpers.review.code import CELL, Code
 from helpers.review.kinds import kind
-from helpers.review.syntax import FUNCTIONS, is_open, method, receiver, text
+from helpers.review.syntax import FUNCTIONS, default_of, is_open, method, receiver, text
 
 _DEEPEST = 4  # nested calls
 _LONGEST = 60  # statements of a function
@@ -36,10 +36,10 @@ _GRADIENTS = {"no_grad", "inference_mode"}
 
 
 def inlined(code: Code) -> tuple[str, list[ast.stmt]] | None:
-    """Return the source with calls replaced by bodies, and its statements.
+    """Return the source with local functions inlined, and the statements that it was written from.
 
-    The nodes of the statements have their positions in the file. The result is None if no call
-    can be replaced.
+    The nodes of these statements have the positions of the file. The result is None if no call can
+    be replaced or the file is too long.
     """
     if not may_be_copied(code):
         return None
@@ -285,7 +285,7 @@ class _Inliner:
             value = self._expression(callee.result, value, inner, depth, (*around, function), late)
             done += late
         if callee.without_gradients:
-            name = f"no_grad_value{names.fresh()}"
+            name = names.unused("no_grad_value")
             if value is not None:
                 at = callee.result
                 done.append(ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), at))
@@ -360,10 +360,6 @@ class _Names:
             new = f"{name}{n}"
         self.used.add(new)
         return new
-
-    def fresh(self) -> int:
-        """Return a number that increases with each name."""
-        return len(self.used)
 
     def copied(
         self, node: ast.AST, skip: tuple[str, ...] = (), body: list[ast.stmt] | None = None
@@ -443,7 +439,7 @@ class _Callee:
             given[one.arg] = one.value
         for name in names:
             if name not in given:
-                default = _default(self.node, name)
+                default = default_of(self.node, name)
                 if default is None:
                     return None
                 given[name] = _Names(set()).copied(default)
@@ -501,11 +497,3 @@ def _holds(test: ast.AST, known: dict[str, object]) -> bool | None:
     if isinstance(test.ops[0], ast.Eq | ast.Is):
         return left == right.value
     return left != right.value if isinstance(test.ops[0], ast.NotEq | ast.IsNot) else None
-
-
-def _default(node: ast.FunctionDef, name: str) -> ast.AST | None:
-    given = node.args
-    names = [*given.posonlyargs, *given.args]
-    pairs = [*zip(names[::-1], given.defaults[::-1], strict=False)]
-    pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
-    return next((value for one, value in pairs if one.arg == name), None)

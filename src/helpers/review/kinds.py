@@ -137,7 +137,7 @@ _NO_TENSOR = set(
     ]
 )
 _SAME = MOVES | {"eval", "train", "requires_grad_", "apply", "share_memory"}
-_TUPLES = {"LSTM", "GRU", "RNN", "MultiheadAttention", "LSTMCell", "Flatten0"}
+_TUPLES = {"LSTM", "GRU", "RNN", "MultiheadAttention", "LSTMCell"}
 _MODULES = {"nn.Module", "nn.Sequential", "nn.ModuleList"}
 
 
@@ -202,7 +202,7 @@ def _part(code: Code, part: Part) -> str | None:
         return "dataset"
     if (one := code.element(part)) is not None:
         return kind(code, one)
-    return inner if inner in {"tensor", "loader"} and inner == "tensor" else None
+    return "tensor" if inner == "tensor" else None
 
 
 def _name(code: Code, node: ast.AST) -> str | None:

@@ -18,6 +18,7 @@ from helpers.review.inlining import inlined, may_be_copied, places, written
 from helpers.review.normal import normalized
 from helpers.review.reading import Source
 from helpers.review.registry import RULES, Rule
+from helpers.review.syntax import place
 
 FILE = Path(__file__).with_name("rules.json")
 
@@ -65,10 +66,10 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
     rules = {name: one for name, one in RULES.items() if chosen is None or name in chosen}
     copies = _copies(code)
     findings = {
-        Finding(*place, name)
+        Finding(*position, name)
         for name, rule in rules.items()
-        if all(normal for *_, normal in copies) or not _FOLLOWING.match(name)
-        for place in map(_place, _named(rule, code))
+        if all(normal for *_, normal in copies) or not _COPY_ONLY.match(name)
+        for position in map(place, _named(rule, code))
     }
     for copy, at, normal in copies:
         known = {one.rule for one in findings} if normal else set()
@@ -86,15 +87,12 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
     )
 
 
-_OF_NAMES = re.compile(
-    r"names-|rate-same-optimizer|lightning-|data-parallel-attribute"
-)  # a copy changes the names
-_WRITTEN = re.compile("attention-position-one")  # the way of writing decides
-_FOLLOWING = re.compile(r"modules-sizes|modules-no-flatten|views-samples")  # slow: one pass only
-
-
-def _place(node: ast.AST) -> tuple[int, int]:
-    return node.lineno, node.col_offset
+# Rules about names as written: not applied to copies, whose variables have other names.
+_FILE_ONLY = re.compile(r"names-|rate-same-optimizer|lightning-|data-parallel-attribute")
+# Rules about one way to write a value: not applied to the normal form.
+_NOT_NORMAL = re.compile("attention-position-one")
+# Slow rules that follow shapes: not applied to the file if there is an inlined copy.
+_COPY_ONLY = re.compile(r"modules-sizes|modules-no-flatten|views-samples")
 
 
 def _copies(code: Code) -> list[tuple[Code, dict[ast.AST, tuple[int, int]], bool]]:
@@ -114,7 +112,7 @@ def _copies(code: Code) -> list[tuple[Code, dict[ast.AST, tuple[int, int]], bool
 
 def _in_copy(copy: Code, at: dict, rules: dict[str, Rule], normal: bool) -> set[Finding]:
     """Return the findings of the rules in a copy of the source."""
-    skipped = [_OF_NAMES, _FOLLOWING, _WRITTEN] if normal else [_OF_NAMES]
+    skipped = [_FILE_ONLY, _COPY_ONLY, _NOT_NORMAL] if normal else [_FILE_ONLY]
     return {
         Finding(*at[node], name)
         for name, rule in rules.items()

@@ -171,3 +171,12 @@ def copied(node: ast.AST) -> ast.AST:
                 value = [copied(one) if isinstance(one, ast.AST) else one for one in value]
             setattr(copy, name, copied(value) if isinstance(value, ast.AST) else value)
     return copy
+
+
+def default_of(function: ast.FunctionDef | ast.Lambda, name: str) -> ast.AST | None:
+    """Return the default of a parameter, None without one."""
+    given = function.args
+    names = [*given.posonlyargs, *given.args]
+    pairs = [*zip(names[::-1], given.defaults[::-1], strict=False)]
+    pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
+    return next((value for one, value in pairs if one.arg == name), None)

@@ -173,3 +173,20 @@ def test_called_resolves_names_of_functions(text, name):
     code = Code(f"{head}{text}\nprint(f(x))\n")
     call = next(one for one in code.calls if ast.unparse(one) == "f(x)")
     assert code.called(call) == name
+
+
+def test_calls_in_one_expression_are_inlined_with_different_names():
+    text = """import torch
+@torch.no_grad()
+def score(net, x):
+    out = net(x)
+    return out.mean()
+loss = score(a, x) - score(b, y)
+optimizer.zero_grad()
+loss.backward()
+"""
+    copy, _ = inlined(Code(text))
+    (loss,) = re.findall(r"loss = (\w+) - (\w+)", copy)
+    assert loss[0] != loss[1]
+    values = dict(re.findall(r"(no_grad_value\w*) = (\w+)\.mean", copy))
+    assert {name: values[name] for name in loss} == dict(zip(loss, ["out", "out2"], strict=True))
