@@ -70,7 +70,7 @@ def mismatches(code: Code) -> dict[str, list[ast.AST]]:
 
 def output_shape(code: Code, node: ast.AST) -> Shape | None:
     """Return the shape of an expression outside of the models of a file."""
-    return Pass(code, None, None, {}).shape(node)
+    return ForwardPass(code, None, None, {}).shape(node)
 
 
 def _search(code: Code, found: dict[str, list[ast.AST]]) -> None:
@@ -79,8 +79,8 @@ def _search(code: Code, found: dict[str, list[ast.AST]]) -> None:
         if (forward := code.functions.get((name, "forward"))) is not None:
             calls = [one for one in code.calls if getattr(one.func, "id", "") == name][:_MOST]
             for call in calls or [None]:
-                Pass(code, found, Frame(name, call), {}).run(forward)
-    outside = Pass(code, found, None, {})
+                ForwardPass(code, found, Frame(name, call), {}).run(forward)
+    outside = ForwardPass(code, found, None, {})
     for call in code.calls:
         name = code.called(call)
         if name == "nn.Sequential":
@@ -101,11 +101,11 @@ def _summary(code: Code, found: dict[str, list[ast.AST]], call: ast.Call, name: 
     if built is not None and sizes and all(sizes):
         sizes = sizes if name.startswith("torchinfo") else [ANY, *sizes]
         given = Shape(tuple(sizes), True, len(sizes) == 4)
-        Pass(code, found, None, {}).layer(built, None, given, built)
+        ForwardPass(code, found, None, {}).layer(built, None, given, built)
 
 
-class Pass:
-    """A call of `forward` of one instance, with the shapes of its arguments."""
+class ForwardPass:
+    """Shapes of the tensors in one call of `forward` of one module."""
 
     def __init__(self, code, found, frame: Frame | None, given: dict[str, Shape], nested=0) -> None:
         self.code, self.found, self.frame, self.given = code, found, frame, given
@@ -238,7 +238,7 @@ class Pass:
         shapes = zip(names, (self.shape(one) for one in node.args), strict=False)
         given = {name: one for name, one in shapes if one is not None}
         frame = self.frame if receiver(node) is not None else None
-        return Pass(self.code, self.found, frame, given, self.nested + 1).run(function)
+        return ForwardPass(self.code, self.found, frame, given, self.nested + 1).run(function)
 
     def layer(self, built: ast.Call, frame, given: Shape | None, site, call=None) -> Shape | None:
         """Return the shape that a layer returns for an input, and record a mismatch."""
@@ -263,7 +263,7 @@ class Pass:
             if (other := self.shape(one)) is not None:
                 inputs[parameter_name] = other
         inner = Frame(owner, built, frame)
-        return Pass(self.code, self.found, inner, inputs, self.nested + 1).run(forward)
+        return ForwardPass(self.code, self.found, inner, inputs, self.nested + 1).run(forward)
 
     def number(self, node: ast.AST | None) -> int | None:
         """Return the number that an expression is in this pass."""
@@ -279,55 +279,55 @@ class Pass:
         return [self.number(node)] * count
 
 
-def _of_batch(a: Pass, part: Part) -> Shape | None:
+def _of_batch(run: ForwardPass, part: Part) -> Shape | None:
     """Return the shape of the images in a batch of a loader of `torchvision.datasets`."""
-    return image_batch(a.code, iterated(part.value)) if part.element in (0, None) else None
+    return image_batch(run.code, iterated(part.value)) if part.element in (0, None) else None
 
 
 # ---------------------------------------------------------------- layers
 
 
-def _apply(a: Pass, built: ast.Call, name: str, given: Shape | None, call) -> Shape | None:
+def _apply(run: ForwardPass, built: ast.Call, name: str, given: Shape | None, call) -> Shape | None:
     if _KEEPS.match(name):
         return given
     window = re.match(r"nn\.(Conv|ConvTranspose|MaxPool|AvgPool)([123])d$", name)
     if window:
-        return _window(a, built, window[1], int(window[2]), given)
+        return _window(run, built, window[1], int(window[2]), given)
     adaptive = re.match(r"nn\.Adaptive(?:Avg|Max)Pool([123])d$", name)
     if adaptive:
-        return _adapted(a, argument(built, "output_size", 0), int(adaptive[1]), given)
+        return _adapted(run, argument(built, "output_size", 0), int(adaptive[1]), given)
     kind = name[3:]
     if kind == "Linear":
-        return _linear(a, built, given, call)
+        return _linear(run, built, given, call)
     if kind == "Flatten":
         start, end = argument(built, "start_dim", 0), argument(built, "end_dim", 1)
         return flattened(given, 1 if start is None else const(start), const(end) or -1)
     if kind == "Embedding":
-        width = a.number(argument(built, "embedding_dim", 1))
+        width = run.number(argument(built, "embedding_dim", 1))
         return Shape((*given.sizes, width or ANY), given.whole) if given else Shape((width or ANY,))
     if kind in ("LSTM", "GRU", "RNN"):
-        return _recurrent(a, built, given)
+        return _recurrent(run, built, given)
     if norm := re.match(r"BatchNorm([123])d$", kind):
-        return _normalized(a, built, int(norm[1]), given)
+        return _normalized(run, built, int(norm[1]), given)
     if kind == "Upsample" or kind.startswith("UpsamplingN"):
         return given and given.with_last(*[ANY] * 2) if given and given.image else None
     return None
 
 
-def _linear(a: Pass, built: ast.Call, given: Shape | None, call: ast.AST) -> Shape | None:
-    required = a.number(argument(built, "in_features", 0))
-    width = a.number(argument(built, "out_features", 1)) or ANY
+def _linear(run: ForwardPass, built: ast.Call, given: Shape | None, call: ast.AST) -> Shape | None:
+    required = run.number(argument(built, "in_features", 0))
+    width = run.number(argument(built, "out_features", 1)) or ANY
     if given is None:
         return Shape((width,))
     size = given.size(-1)
     if given.image and given.whole and len(given.sizes) == 4:
         channels = given.size(-3)
         if required and (unequal(size, required) if size > 0 else _is_area(required, channels)):
-            a.report("flatten", call)
+            run.report("flatten", call)
     elif given.joined and required == size:
-        a.report("joined", given.joined)
+        run.report("joined", given.joined)
     elif unequal(size, required):
-        a.report("sizes", built)
+        run.report("sizes", built)
     return replace(given.with_last(width), image=False) if given.sizes else Shape((width,))
 
 
@@ -337,45 +337,47 @@ def _is_area(required: int, channels: int) -> bool:
     return area > 1 and math.isqrt(area) ** 2 == area
 
 
-def _window(a: Pass, built: ast.Call, kind: str, n: int, given: Shape | None) -> Shape | None:
+def _window(
+    run: ForwardPass, built: ast.Call, kind: str, n: int, given: Shape | None
+) -> Shape | None:
     pool = kind.endswith("Pool")
     if given is not None and (given.whole and len(given.sizes) not in (n + 1, n + 2)):
         return None
     channels = given.size(-n - 1) if given is not None else ANY
     if not pool:
-        if unequal(channels, a.number(argument(built, "in_channels", 0))):
-            a.report("sizes", built)
-        channels = a.number(argument(built, "out_channels", 1)) or ANY
+        if unequal(channels, run.number(argument(built, "in_channels", 0))):
+            run.report("sizes", built)
+        channels = run.number(argument(built, "out_channels", 1)) or ANY
     sizes = [given.size(m) if given is not None else ANY for m in range(-n, 0)]
-    sizes = _spatial(a, built, kind, sizes)
+    sizes = _spatial(run, built, kind, sizes)
     if given is None or not given.whole:
         return Shape((ANY, channels, *sizes), True, n == 2)
     return Shape((*given.sizes[: -n - 1], channels, *sizes), True, n == 2)
 
 
-def _spatial(a: Pass, built: ast.Call, kind: str, sizes: list[int]) -> list[int]:
+def _spatial(run: ForwardPass, built: ast.Call, kind: str, sizes: list[int]) -> list[int]:
     n, first = len(sizes), 0 if kind.endswith("Pool") else 2
-    kernel = a.numbers(argument(built, "kernel_size", first), n)
+    kernel = run.numbers(argument(built, "kernel_size", first), n)
     stride = argument(built, "stride", first + 1)
-    strides = a.numbers(stride, n, 1) if stride is not None or first else kernel
+    strides = run.numbers(stride, n, 1) if stride is not None or first else kernel
     given = argument(built, "padding", first + 2)
     if const(given) == "same":
         return sizes
-    padding = [0] * n if const(given) == "valid" else a.numbers(given, n, 0)
+    padding = [0] * n if const(given) == "valid" else run.numbers(given, n, 0)
     if kind == "ConvTranspose":
-        extra = a.numbers(argument(built, "output_padding", 5), n, 0)
-        dilation = a.numbers(argument(built, "dilation", 8), n, 1)
+        extra = run.numbers(argument(built, "output_padding", 5), n, 0)
+        dilation = run.numbers(argument(built, "dilation", 8), n, 1)
         several = zip(sizes, kernel, strides, padding, extra, dilation, strict=True)
         return [transposed(*one) for one in several]
     if const(argument(built, "ceil_mode", 5)):
         return [ANY] * n
     place = {"Conv": 5, "MaxPool": 3}.get(kind)
-    dilation = a.numbers(argument(built, "dilation", place), n, 1) if place else [1] * n
+    dilation = run.numbers(argument(built, "dilation", place), n, 1) if place else [1] * n
     return [windowed(*one) for one in zip(sizes, kernel, strides, padding, dilation, strict=True)]
 
 
-def _adapted(a: Pass, size: ast.AST | None, n: int, given: Shape | None) -> Shape | None:
-    sizes = [one or ANY for one in a.numbers(size, n)]
+def _adapted(run: ForwardPass, size: ast.AST | None, n: int, given: Shape | None) -> Shape | None:
+    sizes = [one or ANY for one in run.numbers(size, n)]
     if given is None or not given.whole:
         channels = given.size(-n - 1) if given is not None else ANY
         return Shape((ANY, channels, *sizes), True, n == 2)
@@ -384,10 +386,10 @@ def _adapted(a: Pass, size: ast.AST | None, n: int, given: Shape | None) -> Shap
     return Shape((*given.sizes[:-n], *sizes), True, n == 2)
 
 
-def _recurrent(a: Pass, built: ast.Call, given: Shape | None) -> Shape | None:
-    if given is not None and unequal(given.size(-1), a.number(argument(built, "input_size", 0))):
-        a.report("sizes", built)
-    width = a.number(argument(built, "hidden_size", 1))
+def _recurrent(run: ForwardPass, built: ast.Call, given: Shape | None) -> Shape | None:
+    if given is not None and unequal(given.size(-1), run.number(argument(built, "input_size", 0))):
+        run.report("sizes", built)
+    width = run.number(argument(built, "hidden_size", 1))
     twice = argument(built, "bidirectional")
     if width is None or twice is not None and const(twice) is None or argument(built, "proj_size"):
         return None
@@ -395,51 +397,51 @@ def _recurrent(a: Pass, built: ast.Call, given: Shape | None) -> Shape | None:
     return Shape((ANY, ANY, width * (2 if const(twice) else 1)), True) if whole else None
 
 
-def _normalized(a: Pass, built: ast.Call, n: int, given: Shape | None) -> Shape | None:
-    required = a.number(argument(built, "num_features", 0))
+def _normalized(run: ForwardPass, built: ast.Call, n: int, given: Shape | None) -> Shape | None:
+    required = run.number(argument(built, "num_features", 0))
     if given is not None:
         flat = n == 1 and given.whole and len(given.sizes) == 2
         axis = -1 if flat else -n - 1
         known = flat or given.whole and len(given.sizes) == n + 2
         if known and unequal(given.size(axis), required):
-            a.report("sizes", built)
+            run.report("sizes", built)
     return given
 
 
 # ---------------------------------------------------------------- functions and methods
 
 
-def _function(a: Pass, node: ast.Call, name: str, what: str) -> Shape | None:
+def _function(run: ForwardPass, node: ast.Call, name: str, what: str) -> Shape | None:
     if _FILLED.match(name):
         given = node.args[0] if len(node.args) == 1 else None
         several = given.elts if isinstance(given, ast.Tuple | ast.List) else node.args
         if any(isinstance(one, ast.Starred) for one in several) or not several:
             return None
-        sizes = [a.number(one) for one in several]
+        sizes = [run.number(one) for one in several]
         return Shape(tuple(one if one and one > 0 else ANY for one in sizes), True)
     given = argument(node, "input", 0)
     if what in ("cat", "concat") and isinstance(given, ast.Tuple | ast.List):
         dim = argument(node, "dim", 1)
-        shapes = [a.shape(one) for one in given.elts]
+        shapes = [run.shape(one) for one in given.elts]
         return concatenated(shapes, 0 if dim is None else const(dim) or 0)
     if given is None:
         return None
     if _SAME.match(what):
-        return a.shape(given)
+        return run.shape(given)
     if pool := re.match(r"F\.(max|avg)_pool([12])d$", name):
-        return _pooled(a, node, int(pool[2]), a.shape(given))
+        return _pooled(run, node, int(pool[2]), run.shape(given))
     if adaptive := re.match(r"F\.adaptive_(?:avg|max)_pool([12])d$", name):
-        return _adapted(a, argument(node, "output_size", 1), int(adaptive[1]), a.shape(given))
-    return _reshaped(a, node, what, a.shape(given), node.args[1:]) if name[:2] != "F." else None
+        return _adapted(run, argument(node, "output_size", 1), int(adaptive[1]), run.shape(given))
+    return _reshaped(run, node, what, run.shape(given), node.args[1:]) if name[:2] != "F." else None
 
 
-def _pooled(a: Pass, node: ast.Call, n: int, given: Shape | None) -> Shape | None:
+def _pooled(run: ForwardPass, node: ast.Call, n: int, given: Shape | None) -> Shape | None:
     if given is not None and (not given.whole or len(given.sizes) not in (n + 1, n + 2)):
         return None
-    kernel = a.numbers(argument(node, "kernel_size", 1), n)
+    kernel = run.numbers(argument(node, "kernel_size", 1), n)
     stride = argument(node, "stride", 2)
-    strides = a.numbers(stride, n) if stride is not None else kernel
-    padding = a.numbers(argument(node, "padding", 3), n, 0)
+    strides = run.numbers(stride, n) if stride is not None else kernel
+    padding = run.numbers(argument(node, "padding", 3), n, 0)
     before = [given.size(m) if given is not None else ANY for m in range(-n, 0)]
     unusual = const(argument(node, "ceil_mode")) or argument(node, "dilation")
     several = zip(before, kernel, strides, padding, strict=True)
@@ -449,13 +451,15 @@ def _pooled(a: Pass, node: ast.Call, n: int, given: Shape | None) -> Shape | Non
     return Shape((*given.sizes[:-n], *sizes), True, n == 2)
 
 
-def _method(a: Pass, node: ast.Call, own: ast.AST, what: str) -> Shape | None:
+def _method(run: ForwardPass, node: ast.Call, own: ast.AST, what: str) -> Shape | None:
     if _SAME.match(what):
-        return a.shape(own)
-    return _reshaped(a, node, what, a.shape(own), node.args)
+        return run.shape(own)
+    return _reshaped(run, node, what, run.shape(own), node.args)
 
 
-def _reshaped(a: Pass, node: ast.Call, what: str, given: Shape | None, args: list) -> Shape | None:
+def _reshaped(
+    run: ForwardPass, node: ast.Call, what: str, given: Shape | None, args: list
+) -> Shape | None:
     """Return the shape of a method or function that changes the axes."""
     if any(isinstance(one, ast.Starred) for one in args):
         return None
@@ -467,7 +471,7 @@ def _reshaped(a: Pass, node: ast.Call, what: str, given: Shape | None, args: lis
         last = args[1] if len(args) > 1 else end
         return flattened(given, const(first) or 0, -1 if last is None else const(last) or 0)
     if what in ("view", "reshape"):
-        result = viewed(given, [a.number(one) for one in args]) if len(args) > 1 else None
+        result = viewed(given, [run.number(one) for one in args]) if len(args) > 1 else None
         return replace(result, joined=node) if result is not None and result.joined else result
     dims = [const(one) for one in args]
     if what == "permute":
