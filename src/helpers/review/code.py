@@ -100,7 +100,7 @@ class Code:
         self.scopes: list[ast.AST] = []
         self.classes: dict[str, ast.ClassDef] = {}
         self.functions: dict[tuple[str | None, str], ast.AST] = {}
-        self._kinds: dict[ast.AST | Part, str | None] = {}
+        self.kinds: dict[ast.AST | Part, str | None] = {}  # results of `kinds.kind`
         self._dotted: dict[ast.AST, str | None] = {}
         self._called: dict[ast.Call, str] = {}
         self._forwards: dict[tuple[ast.AST | None, str], list[ast.AST]] = {}
@@ -109,6 +109,7 @@ class Code:
         self._returns: dict[ast.AST, list[ast.AST]] = {}
         self._arguments: dict[tuple[ast.AST, str], list[ast.AST]] = {}
         self.events: dict[ast.Call, Any] = {}  # results of `flow.event` by call
+        self.mismatches: dict[str, list[ast.AST]] | None = None  # see `following.mismatches`
         self._link()
         self._imports()
         for node in self.nodes:
@@ -374,7 +375,7 @@ class Code:
         if name is None:
             return None
         while scope is not None:
-            if assigned := self._before(scope, name, node):
+            if assigned := self.assignment_before(scope, name, node):
                 return assigned.value
             if name.startswith("self."):
                 break
@@ -556,7 +557,17 @@ class Code:
         """Return the functions that contain `yield`."""
         return {one.scope for one in self.of(ast.Yield, ast.YieldFrom)}
 
-    def _before(self, scope: ast.AST, name: str, node: ast.AST) -> Assigned | None:
+    @cached_property
+    def changed_names(self) -> set[tuple[ast.AST, str]]:
+        """Names that `+=` and similar statements change, with their scope or class."""
+        return {
+            ((one.owner if name.startswith("self.") else one.scope), name)
+            for one in self.of(ast.AugAssign)
+            if (name := text(one.target))
+        }
+
+    def assignment_before(self, scope: ast.AST, name: str, node: ast.AST) -> Assigned | None:
+        """Return the assignment that gives a name its value at a node, None if it is unknown."""
         values = scope.assigned.get(name)
         if not values:
             return None

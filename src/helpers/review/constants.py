@@ -100,23 +100,12 @@ def _of_name(code: Code, node: ast.Name, frame: Frame | None, depth: int) -> int
 def _only(code: Code, scope: ast.AST, name: str) -> ast.AST | None:
     """Return the value of a name that a scope assigns once, outside loops and branches."""
     values = scope.assigned.get(name, ())
-    if len(values) != 1 or parameter(scope, name) or (scope, name) in _changed(code):
+    if len(values) != 1 or parameter(scope, name) or (scope, name) in code.changed_names:
         return None
     value = values[0].value
     if isinstance(value, Part):
         value = code.element(value)
     return value if not any(above(values[0].statement, *_ONCE)) else None
-
-
-def _changed(code: Code) -> set[tuple[ast.AST, str | None]]:
-    """Return the names that `+=` and similar statements change, with their scopes."""
-    if not hasattr(code, "changed_names"):
-        code.changed_names = {
-            ((one.owner if (text(one.target) or "").startswith("self.") else one.scope), name)
-            for one in code.of(ast.AugAssign)
-            if (name := text(one.target))
-        }
-    return code.changed_names
 
 
 def _of_parameter(code, function, name, frame, depth) -> int | None:
@@ -147,7 +136,7 @@ def attribute(code: Code, name: str, frame: Frame | None) -> ast.AST | None:
         given = owner.attributes.get(name)
         if given:
             value = given[0].value
-            once = len(given) == 1 and (owner, name) not in _changed(code)
+            once = len(given) == 1 and (owner, name) not in code.changed_names
             sure = once and not any(above(given[0].statement, *_ONCE))
             return value if sure and isinstance(value, ast.AST) else None
     return None

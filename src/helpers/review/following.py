@@ -61,11 +61,10 @@ def mismatches(code: Code) -> dict[str, list[ast.AST]]:
     The kinds are `sizes`, `flatten` (an image reaches a linear layer) and `joined` (`view` with
     a wrong number of features changes the number of samples).
     """
-    if not hasattr(code, "found_mismatches"):
-        found: dict[str, list[ast.AST]] = {"sizes": [], "flatten": [], "joined": []}
-        code.found_mismatches = found
-        _search(code, found)
-    return code.found_mismatches
+    if code.mismatches is None:
+        code.mismatches = {"sizes": [], "flatten": [], "joined": []}
+        _search(code, code.mismatches)
+    return code.mismatches
 
 
 def output_shape(code: Code, node: ast.AST) -> Shape | None:
@@ -179,7 +178,7 @@ class ForwardPass:
     def _assigned(self, node: ast.Name) -> Assigned | None:
         """Return the assignment that certainly gives a name its value at a node."""
         values = node.scope.assigned.get(node.id)
-        found = self.code._before(node.scope, node.id, node) if values else None
+        found = self.code.assignment_before(node.scope, node.id, node) if values else None
         if found is None:
             return None
         for up in above(found.statement, ast.For, ast.While, ast.If, ast.Try):

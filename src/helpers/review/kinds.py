@@ -164,10 +164,10 @@ def kind(code: Code, node: Any) -> str | None:
     """
     if node is None:
         return None
-    if node not in code._kinds:
-        code._kinds[node] = None  # a circular assignment has no kind
-        code._kinds[node] = _infer(code, node)
-    return code._kinds[node]
+    if node not in code.kinds:
+        code.kinds[node] = None  # a circular assignment has no kind
+        code.kinds[node] = _infer(code, node)
+    return code.kinds[node]
 
 
 def _infer(code: Code, node: Any) -> str | None:
