@@ -9,6 +9,7 @@ https://pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any
 from unittest.mock import patch
 
@@ -29,10 +30,10 @@ def scatter(inputs: Any, replicas: int, dim: int = 0) -> list[Any]:
 
     Raises:
         ValueError: `replicas` is smaller than 1, or a tensor has no dimensions.
-        TypeError: a dict cannot be built from pairs, such as a `defaultdict`, as in PyTorch.
+        TypeError: `replicas` is not an integer, or a dict cannot be built from pairs, such as a
+            `defaultdict`, as in PyTorch.
     """
-    if replicas < 1:
-        raise ValueError(f"replicas must be at least 1, got {replicas}")
+    _require_count(replicas)
     if isinstance(inputs, Tensor):
         if inputs.dim() == 0:
             raise ValueError("expected tensors with a batch dimension, got one of shape ()")
@@ -45,6 +46,18 @@ def scatter(inputs: Any, replicas: int, dim: int = 0) -> list[Any]:
         columns = [scatter(value, replicas, dim) for value in inputs]
         return [_like(inputs, row) for row in zip(*columns, strict=False)]
     return [inputs] * replicas
+
+
+def _require_count(replicas: Any) -> None:
+    if isinstance(replicas, bool) or not isinstance(replicas, Integral):
+        raise TypeError(f"replicas must be an integer, got {replicas!r}")
+    if replicas < 1:
+        raise ValueError(f"replicas must be at least 1, got {replicas}")
+
+
+def _require_module(module: Any) -> None:
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module must be an nn.Module, got {type(module).__name__}")
 
 
 def _like(sequence: Any, members: Iterable[Any]) -> Any:
@@ -70,10 +83,11 @@ def replicate(module: nn.Module, replicas: int) -> list[nn.Module]:
 
     Raises:
         ValueError: `replicas` is smaller than 1.
-        TypeError: a module is compiled: PyTorch's copy would remove the weights of the original.
+        TypeError: `module` is not a module, `replicas` is not an integer, or a module is compiled:
+            PyTorch's copy would remove the weights of the original.
     """
-    if replicas < 1:
-        raise ValueError(f"replicas must be at least 1, got {replicas}")
+    _require_module(module)
+    _require_count(replicas)
     if any("_orig_mod" in inner._modules for inner in module.modules()):
         raise TypeError("a compiled module cannot be replicated: compile the wrapper instead")
     modules = list(module.modules())
@@ -157,11 +171,17 @@ class StandIn(nn.DataParallel):
         replicas: how many GPUs to simulate.
         device: `"cpu"`, to compare numbers, or `"meta"`, to check which device each tensor needs.
         dim: the batch dimension.
+
+    Raises:
+        TypeError: `module` is not a module, or `replicas` is not an integer.
+        ValueError: `replicas` is smaller than 1.
     """
 
     def __init__(
         self, module: nn.Module, replicas: int = 2, device: str = "cpu", dim: int = 0
     ) -> None:
+        _require_module(module)
+        _require_count(replicas)
         nn.Module.__init__(self)
         self.module, self.dim = module, dim
         self.device_ids, self.output_device = list(range(replicas)), 0

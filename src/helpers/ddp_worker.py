@@ -90,15 +90,17 @@ def gradient(sizes: list[int], weighted: bool = False) -> Tensor:
 
 
 def batch_norm() -> dict[str, Tensor]:
-    """Return the running mean of a BatchNorm layer after one and after two forward passes.
+    """Return the running mean of a BatchNorm layer after each of four forward passes.
 
-    Rank `r` gets inputs with mean about `10 * r`; `mine` is the mean of this rank's inputs.
+    The third pass runs under `no_grad`. Rank `r` gets inputs with mean about `10 * r`; `mine` is
+    the mean of this rank's inputs.
     """
     x = samples()[0] + 10.0 * dist.get_rank()
     model = DDP(nn.BatchNorm1d(3))
     means = {"mine": x.mean(0)}
-    for key in ("first", "second"):
-        model(x)
+    for key in ("first", "second", "under no_grad", "after no_grad"):
+        with torch.set_grad_enabled(key != "under no_grad"):
+            model(x)
         means[key] = model.module.running_mean.clone()
     return means
 

@@ -16,6 +16,7 @@ if __name__ == "__main__" and not sys.flags.safe_path:
 
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
@@ -67,6 +68,18 @@ class Machine:
     shadows: tuple[str, ...] = ()
     gpu_error: str | None = None
     imported: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise a TypeError if a version is not a text, or a GPU not a pair."""
+        for name in ("torch", "cuda", "hip", "torchvision", "driver", "visible"):
+            value = getattr(self, name)
+            if not isinstance(value, str | None):
+                raise TypeError(f"{name} must be a text or None, got {value!r}")
+        if isinstance(self.archs, str):
+            raise TypeError(f"archs must be a tuple such as ('sm_86',), got {self.archs!r}")
+        for gpu in self.gpus:
+            if not isinstance(gpu, tuple | list) or len(gpu) != 2 or not isinstance(gpu[0], str):
+                raise TypeError(f"a GPU must be a pair such as ('A100', (8, 0)), got {gpu!r}")
 
 
 @dataclass(frozen=True)
@@ -145,8 +158,12 @@ def fits(version: str, required: str) -> bool:
     The local part, `+cu130`, is ignored. Requirements have no name: `">=2.14.0"`, `"==2.8.0"`.
 
     Raises:
+        TypeError: `version` or `required` is not a text.
         packaging.specifiers.InvalidSpecifier, packaging.version.InvalidVersion: malformed text.
     """
+    for name, text in (("version", version), ("required", required)):
+        if not isinstance(text, str):
+            raise TypeError(f"{name} must be a text such as '2.9.0' or '>=2.9', got {text!r}")
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
 
@@ -159,11 +176,16 @@ def find_shadows(folder: str | Path) -> tuple[str, ...]:
     A name counts if a module of Python, torch, torchvision, torchaudio, numpy or a package that
     torch requires has it. Modules that are part of the interpreter, such as `time`, cannot be
     hidden; a folder without `__init__.py` hides no installed package.
+
+    Raises:
+        NotADirectoryError: `folder` does not exist, or is a file.
     """
     inside = (BuiltinImporter, FrozenImporter)
     hidden = {*sys.stdlib_module_names, *OURS, *_required_by_torch()}
     hidden = {name for name in hidden if not any(part.find_spec(name) for part in inside)}
     folder = Path(folder)
+    if not folder.is_dir():
+        raise NotADirectoryError(f"expected a folder, got {str(folder)!r}")
     names = [p.name for p in folder.glob("*.py") if p.stem in hidden]
     names += [f"{p.parent.name}/" for p in folder.glob("*/__init__.py") if p.parent.name in hidden]
     return tuple(sorted(names))
@@ -204,6 +226,8 @@ def _shadows() -> tuple[str, ...]:
     for folder in {sys.path[0], ""} & set(sys.path):
         directory = Path(folder or ".").resolve()
         if directory in {Path(path).resolve() for path in sysconfig.get_paths().values()}:
+            continue
+        if not directory.is_dir():  # a zip file with the script
             continue
         for name in find_shadows(directory):
             spec = PathFinder.find_spec(name.removesuffix(".py").removesuffix("/"))
@@ -283,8 +307,18 @@ def _first_line(error: Exception) -> str:
 
 
 def diagnose(machine: Machine) -> list[Finding]:
-    """Return what keeps PyTorch from using the GPU, or from working at all, first cause first."""
+    """Return what keeps PyTorch from using the GPU, or from working at all, first cause first.
+
+    Raises:
+        TypeError: `machine` is not a `Machine`.
+    """
+    _require_machine(machine)
     return [*_broken(machine), *_without_gpu(machine)]
+
+
+def _require_machine(machine: object) -> None:
+    if not isinstance(machine, Machine):
+        raise TypeError(f"expected a Machine, as from this_machine(), got {machine!r}")
 
 
 def _broken(m: Machine) -> Iterable[Finding]:
@@ -378,7 +412,11 @@ def report(machine: Machine) -> str:
     """Return the facts of a machine and their diagnosis, as text to paste into an issue.
 
     It contains no user or folder, unless PyTorch's own message does.
+
+    Raises:
+        TypeError: `machine` is not a `Machine`.
     """
+    _require_machine(machine)
     gpus = [f"{n} (sm_{c[0]}{c[1]})" if c else n for n, c in machine.gpus]
     kinds = {"CUDA": machine.cuda, "ROCm": machine.hip}
     unknown = "without CUDA" if machine.imported else "for CPU or unknown"
@@ -432,6 +470,8 @@ def smoke_test(device: str = "cpu") -> dict[str, bool]:
 
 
 if __name__ == "__main__":
+    if importlib.util.find_spec("packaging"):  # `fits` uses it: a `packaging.py` must not hide it
+        importlib.import_module("packaging.specifiers")
     if not sys.flags.safe_path:
         sys.path.insert(0, _FOLDER)
     elif not os.environ.get("PYTHONSAFEPATH"):  # only this command is safe, the scripts are not

@@ -64,6 +64,22 @@ def _storages(values: Any, device: str | None) -> dict[int, torch.UntypedStorage
     }
 
 
+def _require_callable(name: str, given: Any) -> None:
+    if not callable(given):
+        raise TypeError(f"{name} must be a function, got {type(given).__name__}")
+
+
+def _require_kind(device: Any) -> None:
+    if not isinstance(device, str):
+        raise TypeError(f"device must be a text such as 'cuda', got {device!r}")
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        kind = None
+    if device != kind:
+        raise ValueError(f"device must be a kind such as 'cpu', 'cuda' or 'meta', got {device!r}")
+
+
 def allocations(function: Callable[[], Any], device: str | None = None) -> list[tuple[Any, ...]]:
     """Run `function` and return the memory that its tensors allocate and free, as a trace.
 
@@ -78,9 +94,16 @@ def allocations(function: Callable[[], Any], device: str | None = None) -> list[
     Returns:
         `("malloc", name, nbytes)` and `("free", name)`; a name is that of the operation with a
         number. Memory of the returned value is not freed.
+
+    Raises:
+        TypeError: `function` is not callable, or `device` is not a text.
+        ValueError: `device` names no kind of device, such as `"cuda:0"`.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    _require_callable("function", function)
+    if device is not None:
+        _require_kind(device)
     trace: list[tuple[Any, ...]] = []
     living: dict[int, tuple[str, Callable[[], bool], int]] = {}
     numbers = itertools.count(1)
@@ -143,6 +166,9 @@ def footprint(function: Callable[[], Any]) -> Footprint:
 
     Existing tensors, such as a model's parameters, and tensors of other threads are not counted.
     Bytes are those that the tensors request, before an allocator rounds them.
+
+    Raises:
+        TypeError: `function` is not callable.
     """
     sizes: dict[str, int] = {}
     current = peak = 0
@@ -184,7 +210,7 @@ def run_on_card(function: Callable[[], Any], capacity: int) -> CachingAllocator:
 
     Raises:
         torch.OutOfMemoryError: the requests do not fit.
-        TypeError: `capacity` is not an int.
+        TypeError: `function` is not callable, or `capacity` is not an int.
         ValueError: `function` uses a tensor from outside, such as a model.
     """
     with _all_fake(), fake_tensors():
@@ -238,17 +264,32 @@ def training_memory(build: Callable[[], tuple[Any, Any, Callable[[], Any]]]) -> 
             saves a bool mask there, and one of the dtype of its input on a CPU.
 
     Raises:
+        TypeError: `build` is not callable, or returns anything else than a module, an optimizer and
+            a function.
         ValueError: the step uses another device than the CPU, or a model or tensor that `build` has
             not created.
         NotImplementedError: a tensor is sparse, which `MemTracker` does not support.
         helpers.fake.NoNumberError: the step reads a value, as LBFGS and Adafactor do.
     """
+    _require_callable("build", build)
     with _all_fake(), fake_tensors():
-        model, optimizer, step = build()
+        model, optimizer, step = _parts(build())
         snapshot = _fullest_moment(model, optimizer, step)
     if set(snapshot) != {"cpu"}:
         raise ValueError(f"expected a step on the CPU alone, got one on {sorted(snapshot)}")
     return TrainingMemory(*snapshot["cpu"])
+
+
+def _parts(built: Any) -> tuple[torch.nn.Module, torch.optim.Optimizer, Callable[[], Any]]:
+    """Return model, optimizer and step, or raise a TypeError that names what `build` returned."""
+    parts = list(built) if isinstance(built, tuple | list) else [built]
+    match parts:
+        case [torch.nn.Module() as model, torch.optim.Optimizer() as optimizer, step] if callable(
+            step
+        ):
+            return model, optimizer, step
+    names = ", ".join(type(part).__name__ for part in parts)
+    raise TypeError(f"build must return a module, its optimizer and a step function, got {names}")
 
 
 def _fullest_moment(model: Any, optimizer: Any, step: Callable[[], Any]) -> dict[str, list[int]]:

@@ -311,9 +311,14 @@ class Counting:
 
     `torch.compile(model, backend=counting)` runs the graphs eagerly; `len(counting)` is their
     number: one for each compilation of each part between graph breaks.
+
+    Raises:
+        TypeError: the class itself was passed as the backend.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *inputs: Any) -> None:
+        if inputs:
+            raise TypeError("expected an instance as the backend, Counting(), got the class")
         self.graphs: list[torch.fx.GraphModule] = []
 
     def __len__(self) -> int:

@@ -117,10 +117,28 @@ def test_gather_accepts_scalars_and_none():
         data_parallel.gather([])
 
 
-@pytest.mark.parametrize("function", [data_parallel.scatter, data_parallel.replicate])
+@pytest.mark.parametrize(
+    "function", [data_parallel.scatter, data_parallel.replicate, data_parallel.StandIn]
+)
 def test_zero_replicas_raises(function):
     with pytest.raises(ValueError, match="at least 1, got 0"):
         function(nn.Linear(1, 1), 0)
+
+
+@pytest.mark.parametrize("replicas", ["2", 2.0, True, None])
+@pytest.mark.parametrize(
+    "function", [data_parallel.scatter, data_parallel.replicate, data_parallel.StandIn]
+)
+def test_replicas_must_be_an_integer(function, replicas):
+    with pytest.raises(TypeError, match=f"replicas must be an integer, got {replicas!r}"):
+        function(nn.Linear(1, 1), replicas)
+
+
+@pytest.mark.parametrize("module", [3, nn.Linear, len, None])
+@pytest.mark.parametrize("function", [data_parallel.replicate, data_parallel.StandIn])
+def test_module_must_be_a_module(function, module):
+    with pytest.raises(TypeError, match="module must be an nn.Module, got"):
+        function(module, 2)
 
 
 @given(n=sizes, replicas=counts)

@@ -121,6 +121,8 @@ def test_first_weights_and_statistics_come_from_rank_0(run):
     torch.testing.assert_close(one["first"], 0.1 * one["mine"])
     torch.testing.assert_close(one["second"], 0.9 * zero["first"] + 0.1 * one["mine"])
     torch.testing.assert_close(zero["second"], 0.9 * zero["first"] + 0.1 * zero["mine"])
+    for key, before in (("under no_grad", zero["second"]), ("after no_grad", one["under no_grad"])):
+        torch.testing.assert_close(one[key], 0.9 * before + 0.1 * one["mine"])
 
 
 def test_layer_unfrozen_after_wrapping_is_never_averaged(run):
@@ -638,6 +640,11 @@ def seeded_by_rank(n, rank, world, epoch):
     return order[rank::world].tolist()
 
 
+def seeded_by_the_process(n, rank, world, epoch):
+    generator = torch.Generator().manual_seed(torch.initial_seed() % 2**32 + epoch)
+    return torch.randperm(n, generator=generator)[rank::world].tolist()
+
+
 def padded(n, rank, world, epoch):
     sampler = torch.utils.data.DistributedSampler(range(n), world, rank)
     sampler.set_epoch(epoch)
@@ -740,6 +747,7 @@ def restores_the_state(n, rank, world, epoch):
         (requires_many, "assert 3 >= 4"),
         (seeds_numpy, "the random state of numpy.random was changed"),
         (seeded_by_rank, "used twice"),
+        (seeded_by_the_process, "used twice"),
         (up_to_four, "used twice"),
         (the_first_sixty, "never used"),
         (padded, "used twice"),
@@ -884,6 +892,31 @@ def test_wrapper_copies_buffers_in_eval_mode(monkeypatch):
         assert not copied
         parallel(torch.ones(2, 3))
     assert copied == [parallel]
+
+
+def test_forward_after_no_sync_or_no_grad_copies_no_buffers(monkeypatch):
+    copied = []
+    monkeypatch.setattr(DistributedDataParallel, "_sync_buffers", lambda self: copied.append(self))
+    with distributed.alone():
+        parallel = DistributedDataParallel(nn.BatchNorm1d(3))
+        for block in (parallel.no_sync, torch.no_grad):
+            for number, context in enumerate((block, contextlib.nullcontext) * 2):
+                copied.clear()
+                with context():
+                    out = parallel(torch.ones(2, 3))
+                    if out.requires_grad:
+                        out.sum().backward()
+                assert bool(copied) == (number % 2 == 0)
+
+
+def test_autograd_grad_is_not_averaged():
+    with distributed.alone():
+        parallel = DistributedDataParallel(nn.Linear(3, 1))
+        syncs = ddp_worker.count_syncs(parallel)
+        torch.autograd.grad(parallel(torch.ones(2, 3)).sum(), list(parallel.parameters()))
+        assert not syncs
+        parallel(torch.ones(2, 3)).sum().backward()
+        assert syncs
 
 
 def test_group_skipped_by_one_rank_shifts_later_group_names():

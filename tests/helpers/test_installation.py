@@ -132,7 +132,37 @@ def test_fits_accepts_local_and_prerelease_versions():
     assert not fits("2.8.0", "==2.9.0") and fits("2.15.0a0+git1", ">=2.14.0")
 
 
+@pytest.mark.parametrize(("version", "required"), [(2.9, ">=2"), (None, ">=2"), ("2.9", None)])
+def test_fits_rejects_values_that_are_not_text(version, required):
+    with pytest.raises(TypeError, match="must be a text such as '2.9.0' or '>=2.9', got"):
+        fits(version, required)
+
+
 # ---------------------------------------------------------------- diagnosis
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"torch": 2.9}, "torch must be a text or None, got 2.9"),
+        ({"cuda": 12.8}, "cuda must be a text or None, got 12.8"),
+        ({"driver": 535}, "driver must be a text or None, got 535"),
+        ({"archs": "sm_80"}, "archs must be a tuple such as"),
+        ({"gpus": ("RTX 4090",)}, "a GPU must be a pair such as .* got 'RTX 4090'"),
+        ({"gpus": ((8, 9),)}, "a GPU must be a pair such as"),
+    ],
+)
+def test_machine_rejects_wrong_facts(facts, message):
+    with pytest.raises(TypeError, match=message):
+        Machine(**facts)
+
+
+@pytest.mark.parametrize("function", [installation.diagnose, installation.report])
+def test_report_requires_a_machine(function):
+    for wrong in (None, {"torch": "2.9"}, Machine):
+        with pytest.raises(TypeError, match="expected a Machine, as from this_machine"):
+            function(wrong)
+
 
 BROKEN = {
     "hides what is installed": {"shadows": ("torch.py",)},
@@ -278,6 +308,12 @@ def test_script_named_torch_is_reported_and_not_run(tmp_path):
     assert "torch.py in this folder hides what is installed" in text and "not asked" in text
 
 
+def test_file_named_packaging_does_not_stop_the_command(tmp_path):
+    (tmp_path / "packaging.py").touch()
+    for options in ((), ("-P",)):
+        assert started_with(tmp_path, *options).stdout.startswith("system")
+
+
 @pytest.mark.parametrize("name", ["random", "struct"])
 def test_command_runs_beside_files_that_shadow_modules(tmp_path, name):
     (tmp_path / f"{name}.py").touch()
@@ -317,7 +353,9 @@ def test_find_shadows_returns_files_that_shadow_modules(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert find_shadows(tmp_path) == ("numpy/", "random.py", "torch.py")
-    assert find_shadows(tmp_path / "missing") == ()
+    for no_folder in (tmp_path / "missing", tmp_path / "torch.py"):
+        with pytest.raises(NotADirectoryError, match="expected a folder, got"):
+            find_shadows(no_folder)
 
 
 def test_shadows_include_only_files_that_python_imports(tmp_path, monkeypatch):
@@ -330,6 +368,7 @@ def test_shadows_include_only_files_that_python_imports(tmp_path, monkeypatch):
     for searched, found in (
         (["", *path], ("random.py", "torch.py")),
         ([str(tmp_path), *path], ("random.py", "torch.py")),
+        ([str(tmp_path / "a script in.zip"), *path], ()),
         ([*path[:packages], "", *path[packages:]], ("torch.py",)),
         ([*path, ""], ()),
         (path, ()),

@@ -322,6 +322,64 @@ def test_only_activations_grow_with_the_batch_size() -> None:
     )
 
 
+def test_frozen_weights_have_neither_gradients_nor_state() -> None:
+    def half_frozen(frozen: bool) -> tuple:
+        net = nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256))
+        net[0].requires_grad_(not frozen)
+        optimizer = torch.optim.Adam(net.parameters(), foreach=False)
+
+        def step() -> None:
+            net(torch.randn(2, 256)).square().mean().backward()
+            optimizer.step()
+
+        return net, optimizer, step
+
+    whole, half = (training_memory(lambda f=f: half_frozen(f)) for f in (False, True))
+    assert half.weights == whole.weights and half.gradients * 2 == whole.gradients
+    for frozen, count in ((False, 4), (True, 2)):
+        _, optimizer, step = half_frozen(frozen)
+        step()
+        assert len(optimizer.state) == count
+
+
+@pytest.mark.parametrize(
+    "function", [allocations, footprint, training_memory, lambda f: run_on_card(f, MIB)]
+)
+def test_helpers_require_a_function(function) -> None:
+    for wrong in (3, None, torch.ones(1), (n for n in range(2))):
+        with pytest.raises(TypeError, match=f"must be a function, got {type(wrong).__name__}"):
+            function(wrong)
+
+
+def test_allocations_require_a_kind_of_device() -> None:
+    for wrong in (3, torch.device("cpu")):
+        with pytest.raises(TypeError, match="device must be a text such as 'cuda', got"):
+            allocations(lambda: None, wrong)
+    for wrong in ("gpu", "cuda:0", ""):
+        with pytest.raises(ValueError, match=f"device must be a kind .* got {wrong!r}"):
+            allocations(lambda: None, wrong)
+
+
+@pytest.mark.parametrize(
+    ("built", "names"),
+    [
+        (lambda net, sgd: net, "Linear"),
+        (lambda net, sgd: (net, sgd), "Linear, SGD"),
+        (lambda net, sgd: (sgd, net, len), "SGD, Linear, builtin_function_or_method"),
+        (lambda net, sgd: (net, None, len), "Linear, NoneType, builtin_function_or_method"),
+        (lambda net, sgd: (net, sgd, 3), "Linear, SGD, int"),
+        (lambda net, sgd: None, "NoneType"),
+    ],
+)
+def test_training_memory_requires_three_parts(built, names) -> None:
+    def build():
+        net = nn.Linear(1, 1)
+        return built(net, torch.optim.SGD(net.parameters(), lr=0.1))
+
+    with pytest.raises(TypeError, match=f"and a step function, got {names}$"):
+        training_memory(build)
+
+
 @pytest.mark.skipif(torch.version.cuda is None, reason="a PyTorch built without CUDA")
 def test_training_memory_rejects_other_devices() -> None:
     def elsewhere() -> tuple:

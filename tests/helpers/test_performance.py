@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from inspect import signature
 
 import numpy as np
@@ -657,6 +659,69 @@ def test_graph_break_in_a_loop_skips_the_function():
         compiled = torch.compile(halved, backend=graphs)
         x = torch.ones(3)
         assert torch.equal(compiled(x, layer), halved(x, layer)) and len(graphs) == expected
+
+
+def test_graph_break_in_try_or_a_context_manager_skips_the_function():
+    @contextmanager
+    def own():
+        yield
+
+    def tries(x):
+        try:
+            if x.sum() > 1:
+                x = x / 2
+        finally:
+            x = x + 1
+        return x
+
+    def enters(x):
+        with own():
+            if x.sum() > 1:
+                x = x / 2
+        return x + 1
+
+    def enters_torch(x):
+        with torch.no_grad():
+            if x.sum() > 1:
+                x = x / 2
+        return x + 1
+
+    for function, expected in ((tries, 0), (enters, 0), (enters_torch, 2)):
+        torch.compiler.reset()
+        graphs, x = performance.Counting(), torch.ones(3)
+        assert torch.equal(torch.compile(function, backend=graphs)(x), function(x))
+        assert len(graphs) == expected, function
+
+
+def test_counting_must_be_an_instance():
+    torch.compiler.reset()
+    with pytest.raises(Exception, match=r"an instance as the backend, Counting\(\), got the class"):
+        torch.compile(lambda x: x + 1, backend=performance.Counting)(torch.ones(1))
+
+
+@pytest.mark.parametrize("kind", ["OneCycleLR", "CyclicLR"])
+def test_cyclic_schedulers_change_the_momentum(kind):
+    options = {"OneCycleLR": {"total_steps": 9}, "CyclicLR": {"base_lr": 0.01}}[kind]
+    adam = torch.optim.Adam([nn.Parameter(torch.ones(1))], lr=torch.tensor(0.1))
+    scheduler = getattr(torch.optim.lr_scheduler, kind)(adam, max_lr=0.1, **options)
+    before = adam.param_groups[0]["betas"]
+    adam.step(), scheduler.step()
+    assert adam.param_groups[0]["betas"] != before
+
+
+def test_flush_denormal_applies_to_the_thread_and_later_ones():
+    def decayed():
+        return (torch.tensor([1e-30]) * 1e-10).item()
+
+    with ThreadPoolExecutor(1) as earlier, ThreadPoolExecutor(1) as later:
+        earlier.submit(int).result()
+        if not torch.set_flush_denormal(True):
+            pytest.skip("the processor does not support it")
+        try:
+            assert decayed() == later.submit(decayed).result() == 0
+            assert earlier.submit(decayed).result() > 0
+        finally:
+            torch.set_flush_denormal(False)
 
 
 def test_mark_dynamic_of_a_specialized_size_raises():

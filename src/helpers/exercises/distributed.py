@@ -28,8 +28,8 @@ def _partition_shares(f: Any, n: int, world: int, epoch: int) -> list[list[int]]
     shares = []
     for rank in range(world):
         hashes = _hashes_of_another_process()
-        torch.rand(1)  # other random numbers for each rank, as in other processes
-        with hashes:
+        with hashes, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(random.SystemRandom().getrandbits(32))  # as in another process
             share = list(f(n, rank, world, epoch))
         for index in share:
             whole = isinstance(index, Tensor) and not index.is_floating_point()
