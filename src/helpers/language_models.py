@@ -56,8 +56,8 @@ class Characters:
         Raises:
             ValueError: a character is not in the vocabulary.
         """
-        if strangers := sorted(set(text) - self._tokens.keys()):
-            raise ValueError(f"not in the vocabulary: {strangers}")
+        if unknown := sorted(set(text) - self._tokens.keys()):
+            raise ValueError(f"not in the vocabulary: {unknown}")
         return torch.tensor([self._tokens[c] for c in text] + [self.end] * end, dtype=torch.int64)
 
     def decode(self, ids: Tensor) -> str:

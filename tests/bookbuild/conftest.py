@@ -8,8 +8,10 @@ import io
 import shutil
 
 import pytest
+from click.testing import CliRunner
 from nbformat.v4 import new_output
 
+from bookbuild.cli import main
 from bookbuild.commands.update import update
 from bookbuild.notebooks import execution
 from bookbuild.notebooks.cells import code_cells, tags
@@ -150,6 +152,13 @@ def book(template, tmp_path, monkeypatch):
     monkeypatch.delenv("BOOK_REPOSITORY_URL", raising=False)
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     return Book(tmp_path)
+
+
+@pytest.fixture
+def call(book, monkeypatch):
+    """Return a function that runs the `book` command in a folder of the book."""
+    monkeypatch.chdir(book.root / "book/en")
+    return lambda *args: CliRunner().invoke(main, args)
 
 
 @pytest.fixture

@@ -14,12 +14,6 @@ from click.testing import CliRunner
 from bookbuild.cli import main
 
 
-@pytest.fixture
-def call(book, monkeypatch):
-    monkeypatch.chdir(book.root / "book/en")
-    return lambda *args: CliRunner().invoke(main, args)
-
-
 def test_check_lists_each_problem_and_fails(call, book):
     assert call("check", "adding").exit_code == 0
     book.notebook("zh", "adding").write_text("{}")

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tensor_recipes import _on_one_device
-from helpers.exercises.tools import a_tensor, in_dtypes, leaves
+from helpers.exercises.tools import a_tensor, in_dtypes, leaves, on_one_device
 from helpers.performance import operators, waits
 
 
@@ -158,7 +157,7 @@ def _nearest_free(f: Callable) -> None:
         f"{reads[0].call} in the line `{reads[0].line}` reads values into Python: "
         "use a PyTorch function for the search"
     )
-    _on_one_device(f, points, centres)
+    on_one_device(f, points, centres)
 
 
 def _nearest_count(f: Callable) -> None:
@@ -233,7 +232,7 @@ def check_mean_below(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
         assert not reads, (
             f"it synchronizes with the GPU: {reads[0].call} in the line `{reads[0].line}`"
         )
-        _on_one_device(f, torch.rand(6), 0.5)
+        on_one_device(f, torch.rand(6), 0.5)
 
     def any_dtype(f: Callable) -> None:
         f = leaves(f, "losses")
