@@ -13,6 +13,10 @@ from bookbuild.source.texts import Cell, Text
 from bookbuild.source.texts import load as load_text
 from bookbuild.source.typography import HAN
 
+_ANSWER = re.compile(r"^\*\*(.+?)\*\*\s*$", re.M)
+# A name in inline code, with or without call parentheses, or the text of an external link.
+_NAME = re.compile(r"`([A-Za-z_][\w.]{2,})(?:\([^`]*\))?`|\[`?([A-Za-z][\w.-]{2,})`?\]\(http")
+
 
 @dataclass(frozen=True)
 class Section:
@@ -102,29 +106,24 @@ def queries(text: Text, lang: str) -> dict[str, list[str]]:
     }
 
 
-def section(book: Book, entry: Where) -> tuple[str, dict[str, str]]:
-    """Return the address and the titles by language of the section that an entry names.
+def locate_section(book: Book, place: str, where: str) -> tuple[str, dict[str, str]]:
+    """Return the address and the titles by language of the section `place`, `chapter#cell`.
 
     Raises:
-        BookError: the chapter or the cell does not exist.
+        BookError: the chapter or the cell does not exist; the message begins with `where`.
     """
-    name, _, cell_id = entry.section.partition("#")
+    name, _, cell_id = place.partition("#")
     if name not in book.texts:
-        raise BookError(f"{entry.where}: section: no chapter {name!r}")
+        raise BookError(f"{where}: section: no chapter {name!r}")
     chapter = outline(book, name)
     if cell_id and cell_id not in chapter.of_cell:
-        raise BookError(f"{entry.where}: section: {name} has no cell {cell_id!r}")
+        raise BookError(f"{where}: section: {name} has no cell {cell_id!r}")
     first = chapter.sections[0]
     here = chapter.of_cell[cell_id] if cell_id else first
     titles = {lang: heading.plain for lang, heading in here.titles.items()}
     if not here.first:
         titles = {lang: f"{first.titles[lang].plain} › {titles[lang]}" for lang in LANGUAGES}
     return here.href, titles
-
-
-_ANSWER = re.compile(r"^\*\*(.+?)\*\*\s*$", re.M)
-# A name in inline code, with or without call parentheses, or the text of an external link.
-_NAME = re.compile(r"`([A-Za-z_][\w.]{2,})(?:\([^`]*\))?`|\[`?([A-Za-z][\w.-]{2,})`?\]\(http")
 
 
 @dataclass
@@ -138,14 +137,6 @@ class Part:
     queries: list[str]
     names: dict[str, None] = field(default_factory=dict)
     code: list[Cell] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Where:
-    """A section as `chapter#cell`, and the location of the entry that names it, for messages."""
-
-    section: str
-    where: str
 
 
 def sections(text: Text) -> Iterator[Part]:

@@ -22,7 +22,7 @@ from bookbuild.source.data_files import (
     non_empty_list,
     one_line,
 )
-from bookbuild.source.outline import Where, section
+from bookbuild.source.outline import locate_section
 from bookbuild.source.typography import lint, lint_english
 
 FILE = "book/review.yml"
@@ -106,7 +106,7 @@ def _rule_text(book: Book, row: Row, family: str, known: dict[str, pitfalls.Pitf
     if bool(pitfall) == bool(row.get("section")):
         raise BookError(f"{where}: expected either the id of a pitfall, or a `section`")
     place = row.get("section") or f"{pitfall.part.name}#{pitfall.part.id}"
-    href, titles = section(book, Where(place, where))
+    href, titles = locate_section(book, place, where)
     why = pitfall.part.answer if pitfall else dict.fromkeys(row["effect"], "")
     effect, fix = one_line(row["effect"]), row["fix"].rstrip()
     return RuleText(

@@ -18,7 +18,7 @@ from bookbuild.source.data_files import (
     non_empty_list,
     one_line,
 )
-from bookbuild.source.outline import section
+from bookbuild.source.outline import locate_section
 from bookbuild.source.typography import lint, lint_english
 
 FILE = "book/symptoms.yml"
@@ -143,7 +143,7 @@ def problems(book: Book, symptoms: Symptoms) -> Iterator[str]:
         for cause in one.causes:
             if cause.section:
                 try:
-                    section(book, cause)
+                    locate_section(book, cause.section, cause.where)
                 except BookError as error:
                     yield str(error)
     without = [c for one in rows for c in one.causes if not c.section]

@@ -53,7 +53,7 @@ class CellAnchors(SphinxTransform):
                 node["prompt_show"], node["prompt_hide"] = self.config.solution_prompts
 
 
-def unfold(translator: HTML5Translator, node: nodes.Element) -> None:
+def begin_folded(translator: HTML5Translator, node: nodes.Element) -> None:
     """Write the start tag and prompt of a folded cell.
 
     MyST-NB's own start tag hides the prompt from screen readers and is always in English.
@@ -66,7 +66,7 @@ def unfold(translator: HTML5Translator, node: nodes.Element) -> None:
     )
 
 
-def fold(translator: HTML5Translator, node: nodes.Element) -> None:
+def end_folded(translator: HTML5Translator, node: nodes.Element) -> None:
     """Write the end tag of a folded cell."""
     translator.body.append("</details>\n")
 
@@ -174,5 +174,5 @@ def setup(app: Sphinx) -> None:
     app.add_lexer("traceback", Traceback)
     app.connect(
         "builder-inited",
-        lambda app: app.add_node(folded_cell(), override=True, html=(unfold, fold)),
+        lambda app: app.add_node(folded_cell(), override=True, html=(begin_folded, end_folded)),
     )
