@@ -399,8 +399,8 @@ def grow(table: Tensor, rows: int) -> Tensor:
 def training_bytes(model: nn.Module, optimizer_states: int = 2) -> dict[str, int]:
     """Return the bytes of weights, gradients and optimizer states of a model, without activations.
 
-    Works on a model built on the meta device; `to("meta")` unties weights. A tied weight counts
-    once; a frozen one has no gradient and no states.
+    A tied weight counts once; a frozen one has no gradient and no states. The model may be built
+    on the meta device, but not moved there: `to("meta")` unties weights, which would count twice.
 
     Args:
         model: any module.

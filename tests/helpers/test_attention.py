@@ -681,7 +681,7 @@ def in_place(q, k, v, cache, window):
 
 def causal_corner(q, k, v, cache, window):
     """Use `is_causal` instead of a mask: right for the prompt, wrong for later chunks."""
-    out, cache = step(q, k, v, cache, window)
+    _, cache = step(q, k, v, cache, window)
     here = cache[0].shape[-2] - q.shape[-2] + torch.arange(q.shape[-2])
     q = attention.rotary(q, here)
     return F.scaled_dot_product_attention(q, *cache, is_causal=True), cache

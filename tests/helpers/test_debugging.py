@@ -158,7 +158,7 @@ def parts_and_optimizer(kind=torch.optim.SGD, **options):
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
 def test_movement_reports_each_reason_to_stay(kind):
     model, optimizer, loss = parts_and_optimizer(kind)
-    found = {name: state for name, state in debugging.movement(model, loss, optimizer).items()}
+    found = dict(debugging.movement(model, loss, optimizer))
     assert list(found) == [name for name, _ in model.named_parameters()]
     for weight in ("weight", "bias"):
         assert found[f"learns.{weight}"].startswith("moves by")

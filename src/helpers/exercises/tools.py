@@ -150,7 +150,10 @@ def _transposed(t: Tensor) -> Tensor:
 
 
 def in_two_modes(model: nn.Module) -> Any:
-    """Put the last module into evaluation mode and return `model`, so that `train()` is noticed."""
+    """Put the last submodule into evaluation mode and return `model`.
+
+    A test can then detect an answer that calls `train()`.
+    """
     list(model.modules())[-1].eval()
     return model
 
