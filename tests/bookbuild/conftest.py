@@ -19,7 +19,16 @@ from bookbuild.notebooks.comparison import stamp
 from bookbuild.notebooks.files import read, write
 from bookbuild.source.checkout import Book, BookError
 
-CONFIG = "title: Tiny\nrepository:\n  url: ''\n  branch: main\n"
+CONFIG = """\
+title: Tiny
+author: A
+repository:
+  url: ''
+  branch: main
+languages:
+  en: {name: English, config: {language: en, html_title: Tiny}}
+  zh: {name: 中文, config: {language: zh_CN, html_title: 小书}}
+"""
 TOC = """\
 format: jb-book
 root: index
@@ -136,7 +145,7 @@ def template(tmp_path_factory):
     root = tmp_path_factory.mktemp("template")
     for folder in ("book/text", "src/helpers", "tests/helpers"):
         (root / folder).mkdir(parents=True)
-    (root / "_config.yml").write_text(CONFIG)
+    (root / "_config.yml").write_text(CONFIG, "utf8")
     (root / "_toc.yml").write_text(TOC)
     (root / "book/claims.yml").write_text(CLAIMS, "utf8")
     for name, text in TEXTS.items():

@@ -29,10 +29,10 @@ from bookbuild.source import (
     pitfalls,
     reviews,
     symptoms,
+    texts,
     translation,
     versions,
 )
-from bookbuild.source import texts as texts
 from bookbuild.source.checkout import LANGUAGES, OLD_NOTES, Book, BookError, read_text
 from bookbuild.source.headings import headings
 from bookbuild.source.texts import SETUP, Cell, Text

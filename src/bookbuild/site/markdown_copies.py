@@ -86,7 +86,7 @@ def _questions(book: Book, lang: str, name: str) -> dict[str, str]:
 def _about(book: Book, lang: str, name: str) -> str:
     """Return the quotation below the title: PyTorch version, and links to page and notebook."""
     w = words(lang, "markdown_copies")
-    other = next(language for code, language in book.languages.items() if code != lang)
+    other = book.other_language(lang)
     lines = [w["ran"].format(_under(book, lang, name)), w["marks"]]
     also = [v for v, run in versions.tested(book).items() if name in run["chapters"]]
     if also:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,6 +21,7 @@ from bookbuild.source.data_files import (
     mapping,
     non_empty_list,
     one_line,
+    repeated,
 )
 from bookbuild.source.outline import locate_section
 from bookbuild.source.typography import lint, lint_english
@@ -225,9 +225,9 @@ def problems(book: Book, entries: list[Entry]) -> Iterator[str]:
         if family.page not in pages:
             yield f"book/{FOLDER}/{family.name}.yml: _toc.yml does not list {family.page}"
     everything = [one for entry in entries for one in (entry, *entry.cases)]
-    yield from _repeated("id", [(one.id, one) for one in everything])
-    wordings = [(text.lower(), entry) for entry in entries for text in entry.wordings]
-    yield from _repeated("wording", wordings)
+    yield from repeated("id", ((one.id, one.where) for one in everything))
+    wordings = ((text.lower(), entry.where) for entry in entries for text in entry.wordings)
+    yield from repeated("wording", wordings)
     for one in everything:
         cause = {lang: VARIABLE.sub("x", text) for lang, text in one.cause.items()}
         for problem in (*lint_english(cause["en"]), *lint(cause["zh"])):
@@ -237,13 +237,3 @@ def problems(book: Book, entries: list[Entry]) -> Iterator[str]:
                 locate_section(book, one.section, one.where)
             except BookError as error:
                 yield str(error)
-
-
-def _repeated(kind: str, pairs: list[tuple[str, Entry]]) -> Iterator[str]:
-    """Yield one line for each value shared by several messages, with their locations."""
-    places = defaultdict(list)
-    for value, entry in pairs:
-        places[value].append(entry.where)
-    for value, where in places.items():
-        if len(where) > 1:
-            yield f"{where[0]}: the {kind} {value!r} is also that of {', '.join(where[1:])}"

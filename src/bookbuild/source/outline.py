@@ -86,7 +86,7 @@ def _titles(cell: Cell) -> list[dict[str, Heading]]:
     """Return a cell's headings by language; English for both if the Chinese ones do not match."""
     if cell.type != "markdown":
         return []
-    english, chinese = headings(cell.words.en), headings(cell.words.zh or cell.words.en)
+    english, chinese = (headings(cell.words.in_language(lang)) for lang in LANGUAGES)
     chinese = chinese if len(chinese) == len(english) else english
     return [{"en": e, "zh": z} for e, z in zip(english, chinese, strict=True)]
 
@@ -146,8 +146,7 @@ def sections(text: Text) -> Iterator[Part]:
         if cell.type == "markdown" and (titles := headings(cell.words.en)):
             if part:
                 yield part
-            both = {"en": cell.words.en, "zh": cell.words.zh or cell.words.en}
-            answers = {lang: _ANSWER.search(words) for lang, words in both.items()}
+            answers = {lang: _ANSWER.search(cell.words.in_language(lang)) for lang in LANGUAGES}
             bold = {lang: match[1] if match else "" for lang, match in answers.items()}
             answer = {lang: without_links(words) for lang, words in bold.items()}
             part = Part(text.name, cell.id, titles[-1].markdown, answer, cell.queries)

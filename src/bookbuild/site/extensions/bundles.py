@@ -23,7 +23,7 @@ OWN_LINK = {"katex.min.css"}  # linked separately, because only pages with formu
 UNUSED = (
     *("locales", "vendor/fontawesome", "*webpack-macros.html", "*.png", "scripts/bootstrap*"),
     *("scripts/fontawesome*", "**/*.map", "images/logo_*"),
-    *("searchtools.js", "language_data.js", "translations.js"),  # of Sphinx's search
+    *("searchtools.js", "language_data.js"),  # of Sphinx's search
 )
 # The theme measures each code block when a page loads, which makes the browser lay out the
 # whole page; book.js measures a block when it scrolls into view.
@@ -81,17 +81,34 @@ def write(app: Sphinx, error: Exception | None) -> None:
     """Write the bundles after the theme has written its last style sheet."""
     if error or app.builder.format != "html":
         return
-    static = Path(app.outdir) / "_static"
-
-    def text(part: str) -> str:
-        return (static / part).read_text("utf8") if is_file(static, part) else part
-
-    bundles = bundled(app)
+    static, bundles = Path(app.outdir) / "_static", bundled(app)
     bundles[SCRIPT].append(THEME_SCRIPT)
     own = [file[0] for file in (*app.config.html_css_files, *app.config.html_js_files)]
     for parts in bundles.values():  # the book's files last and in order, because they override
         parts.sort(key=lambda part: own.index(part) if part in own else -1)
-    scripts = {part: text(part) for part in bundles[SCRIPT]}
+    script = bundled_script(static, bundles[SCRIPT], own)
+    style = "\n".join(contents(static, part) for part in bundles[STYLE])
+    pages = [p.read_text("utf8") for p in Path(app.outdir).glob("**/*.html")]
+    later = [p.read_text("utf8") for p in static.glob("search.js")]  # loaded on demand
+    words = {w for source in (*pages, script, *later) for w in re.findall(r"[\w-]+", source)}
+    write_home(static)
+    (static / SCRIPT).write_text(script, "utf8")
+    (static / STYLE).write_text(purged(app, style, words), "utf8")
+    delete_parts(static, [*bundles[STYLE], *bundles[SCRIPT]])
+
+
+def contents(static: Path, part: str) -> str:
+    """Return the text of a part of a bundle: of its file, or the inline script itself."""
+    return (static / part).read_text("utf8") if is_file(static, part) else part
+
+
+def bundled_script(static: Path, parts: list[str], own: list[str]) -> str:
+    """Return the parts as one script; the files in `own` are minified.
+
+    Raises:
+        ExtensionError: this version of the theme measures code blocks in another way.
+    """
+    scripts = {part: contents(static, part) for part in parts}
     for part in set(scripts).intersection(own):
         scripts[part] = minified(scripts[part])
     # delay the theme's script until `load`, because its measurements force a layout
@@ -104,16 +121,13 @@ def write(app: Sphinx, error: Exception | None) -> None:
             f"{THEME_SCRIPT}: expected one place that measures all blocks of code, found {count}: "
             "adapt MEASURES_ALL in bundles.py to this version of the theme"
         )
-    style = "\n".join(text(part) for part in bundles[STYLE])
-    pages = [p.read_text("utf8") for p in Path(app.outdir).glob("**/*.html")]
-    later = [p.read_text("utf8") for p in static.glob("search.js")]  # loaded on demand
-    words = {w for source in (*pages, script, *later) for w in re.findall(r"[\w-]+", source)}
-    write_home(static)
-    (static / SCRIPT).write_text(script, "utf8")
-    (static / STYLE).write_text(purged(app, style, words), "utf8")
-    parts = [static / part for names in bundles.values() for part in names if is_file(static, part)]
-    parts += [static / part for part in SPHINX_SEARCH_SCRIPTS if is_file(static, part)]
-    for path in {*parts, *(path for pattern in UNUSED for path in static.glob(pattern))}:
+    return script
+
+
+def delete_parts(static: Path, parts: list[str]) -> None:
+    """Delete the files that the bundles replace, and files that no page uses."""
+    replaced = [static / part for part in (*parts, *SPHINX_SEARCH_SCRIPTS) if is_file(static, part)]
+    for path in {*replaced, *(path for pattern in UNUSED for path in static.glob(pattern))}:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
