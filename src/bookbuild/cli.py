@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import sys
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from bookbuild.source.basics import nearest
 from bookbuild.source.checkout import Book, BookError
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
@@ -28,7 +28,7 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno not in _DISK_ERRORS:
                 raise
-            problem = f"{error.filename or 'a file'}: cannot be written: {error.strerror}"
+            problem = f"{error.filename or 'a file'}: {error.strerror}"
         click.echo(f"book: {problem}", err=True)
         ctx.exit(1)
 
@@ -119,9 +119,8 @@ def messages(names: tuple[str, ...]) -> None:
     ids = {entry.id for entry in entries}
     for name in names:
         if name not in ids:
-            near = difflib.get_close_matches(name, ids, 1)
-            hint = f": did you mean {near[0]}?" if near else " in book/messages"
-            raise BookError(f"no message {name!r}{hint}")
+            hint = nearest(name, ids, "not in book/messages")
+            raise BookError(f"no message {name!r}: {hint}")
     chosen = [e for e in entries if not names or e.id in names]
     _report([*messages.problems(book, entries), *message_proofs.unproved(book, chosen, folders)])
 
@@ -147,11 +146,7 @@ def serve(port: int) -> None:
     """Serve the built site on 127.0.0.1."""
     from bookbuild.site import server
 
-    book = Book.find()
-    built = book.root / "_build/site"
-    if not built.is_dir():
-        raise BookError("there is no site yet: run `book build`")
-    server.serve(built, port)
+    server.serve(Book.find().root / "_build/site", port)
 
 
 @main.command()

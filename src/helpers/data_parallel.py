@@ -135,6 +135,24 @@ def gather(outputs: Sequence[Any], dim: int = 0) -> Any:
     if not outputs:
         raise ValueError("gather needs at least one output, got none")
     first = outputs[0]
+    _check_structure(outputs)
+    if isinstance(first, Tensor):
+        return torch.stack(list(outputs)) if first.dim() == 0 else torch.cat(list(outputs), dim)
+    if first is None:
+        return None
+    if isinstance(first, dict):
+        pairs = [(key, gather([out[key] for out in outputs], dim)) for key in first]
+        return _dict_like(first, pairs)
+    if not isinstance(first, (tuple, list)):
+        raise TypeError(
+            f"expected tensors, or tuples, lists and dicts of them, got {type(first).__name__}"
+        )
+    return _like(first, (gather(row, dim) for row in zip(*outputs, strict=True)))
+
+
+def _check_structure(outputs: Sequence[Any]) -> None:
+    """Raise `ValueError` unless all outputs have the structure of the first."""
+    first = outputs[0]
     if len({type(out) for out in outputs}) > 1 and any(out is None for out in outputs):
         raise ValueError("expected None from all replicas or from none")
     for kind in (dict, tuple | list):
@@ -144,21 +162,11 @@ def gather(outputs: Sequence[Any], dim: int = 0) -> Any:
     if isinstance(first, Tensor):
         if not all(isinstance(o, Tensor) and o.dim() == first.dim() for o in outputs):
             raise ValueError("expected tensors of as many dimensions from all replicas")
-        return torch.stack(list(outputs)) if first.dim() == 0 else torch.cat(list(outputs), dim)
-    if first is None:
-        return None
-    if isinstance(first, dict):
+    elif isinstance(first, dict):
         if any(out.keys() != first.keys() for out in outputs):
             raise ValueError("expected dicts of the same keys")
-        pairs = [(key, gather([out[key] for out in outputs], dim)) for key in first]
-        return _dict_like(first, pairs)
-    if not isinstance(first, (tuple, list)):
-        raise TypeError(
-            f"expected tensors, or tuples, lists and dicts of them, got {type(first).__name__}"
-        )
-    if len({len(out) for out in outputs}) > 1:
+    elif isinstance(first, tuple | list) and len({len(out) for out in outputs}) > 1:
         raise ValueError("expected as many outputs from all replicas")
-    return _like(first, (gather(row, dim) for row in zip(*outputs, strict=True)))
 
 
 class StandIn(nn.DataParallel):

@@ -299,7 +299,7 @@ def around() -> dict[str, object]:
         entry = parallel if key == "parallel" else parallel.module
         F.mse_loss(entry(x), y).backward()
         optimizer.step()
-        diverged[key] = distributed.parted(parallel.module)
+        diverged[key] = distributed.differences(parallel.module)
     return diverged
 
 
@@ -327,7 +327,7 @@ def two_losses() -> dict[str, object]:
         parallel = DDP(network())
         order(parallel)
         torch.optim.SGD(parallel.parameters(), lr=0.1).step()
-        diverged[order.__name__.replace("_", " ")] = distributed.parted(parallel.module)
+        diverged[order.__name__.replace("_", " ")] = distributed.differences(parallel.module)
     return diverged
 
 
@@ -336,15 +336,15 @@ def group_results() -> dict[str, object]:
     rank, model = dist.get_rank(), nn.BatchNorm1d(2)
     with torch.no_grad():
         model.weight.fill_(float("nan"))
-    results: dict[str, object] = {"equal": distributed.parted(model)}
+    results: dict[str, object] = {"equal": distributed.differences(model)}
     if rank:
         model.running_mean += 1
         model.bias.data[1] = float("inf")
-    results["parted"] = distributed.parted(model)
-    results["other model"] = error_message(lambda: distributed.parted(nn.Linear(2, 2 + rank)))
+    results["differences"] = distributed.differences(model)
+    results["other model"] = error_message(lambda: distributed.differences(nn.Linear(2, 2 + rank)))
     kinds = (torch.float64, torch.float32)
     results["other dtype"] = error_message(
-        lambda: distributed.parted(nn.Linear(2, 2, dtype=kinds[rank]))
+        lambda: distributed.differences(nn.Linear(2, 2, dtype=kinds[rank]))
     )
     results["type"] = raises(lambda: distributed.from_rank_zero(lambda: lambda: 1))
     results["cannot travel"] = error_message(lambda: distributed.from_rank_zero(lambda: lambda: 1))

@@ -224,7 +224,7 @@ def neighbours(model: Callable[[Tensor], Tensor], x: Tensor, sample: int = -1) -
 # ---------------------------------------------------------------- where do shapes grow?
 
 
-def stretched(function: Callable[[], Any]) -> list[str]:
+def broadcasting_lines(function: Callable[[], Any]) -> list[str]:
     """Return the lines of `function` that broadcast both operands to a shape larger than either.
 
     A loss of predictions (n, 1) and targets (n,) does this silently: the result is (n, n). Where it

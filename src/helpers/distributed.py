@@ -131,7 +131,7 @@ def _number(name: str, value: float | torch.Tensor) -> float:
         raise TypeError(f"{name} must be one real number, got {got}") from None
 
 
-def parted(model: nn.Module) -> list[str]:
+def differences(model: nn.Module) -> list[str]:
     """Return the names in the `state_dict` whose values differ from those of rank 0 on any rank.
 
     The result is empty if all replicas agree, as DDP guarantees for the parameters that it

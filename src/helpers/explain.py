@@ -557,8 +557,8 @@ def unknown(pasted: str) -> dict[str, str] | None:
     `type` is empty for a line of a log.
 
     Returns:
-        None if the text names no type of error, or if its message is Chinese: then it is a
-        question. Lines of a log whose words decide are errors, too.
+        None if the text has neither the type of an error nor a log line with known words such as
+        "out of memory", or if the message is Chinese, because it is then a question.
     """
     text = plain(pasted)
     main = _main(text)
@@ -651,7 +651,7 @@ _WORDS = {
         "cell": "Raised in cell {cell}, line {line}.",
     },
     "zh": {
-        "others": "其中还有：",
+        "others": "这段文本里还有：",
         "places": "书中没有与之匹配的报错。下面的症状和小节可能有答案：",
         "related": "书中没有与之匹配的报错。可能相关的有：",
         "perhaps": "可能相关的有：",

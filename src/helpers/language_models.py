@@ -56,8 +56,8 @@ class Characters:
         Raises:
             ValueError: a character is not in the vocabulary.
         """
-        if strangers := sorted(set(text) - self._tokens.keys()):
-            raise ValueError(f"not in the vocabulary: {strangers}")
+        if unknown := sorted(set(text) - self._tokens.keys()):
+            raise ValueError(f"not in the vocabulary: {unknown}")
         return torch.tensor([self._tokens[c] for c in text] + [self.end] * end, dtype=torch.int64)
 
     def decode(self, ids: Tensor) -> str:
@@ -399,8 +399,8 @@ def grow(table: Tensor, rows: int) -> Tensor:
 def training_bytes(model: nn.Module, optimizer_states: int = 2) -> dict[str, int]:
     """Return the bytes of weights, gradients and optimizer states of a model, without activations.
 
-    Works on a model built on the meta device; `to("meta")` unties weights. A tied weight counts
-    once; a frozen one has no gradient and no states.
+    A tied weight counts once; a frozen one has no gradient and no states. The model may be built
+    on the meta device, but not moved there: `to("meta")` unties weights, which would count twice.
 
     Args:
         model: any module.

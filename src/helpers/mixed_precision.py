@@ -153,34 +153,6 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 # ---------------------------------------------------------------- the range of a dtype
 
 
-def fate(values: Tensor, dtype: torch.dtype, scale: float = 1.0) -> dict[str, int]:
-    """Return how many values are lost, infinite or kept when scaled and stored as `dtype`.
-
-    Args:
-        values: any shape, float32 or float64.
-        dtype: a floating-point dtype.
-        scale: above 0.
-
-    Returns:
-        How many values are not 0 and become 0 (`"lost"`), are finite and become infinite
-        or nan (`"infinite"`), and how many are `"kept"`, the rest.
-
-    Raises:
-        ValueError: `scale` is not above 0, or `dtype` is not floating point.
-        TypeError: `values` is not a real tensor.
-    """
-    if not isinstance(values, Tensor) or values.is_complex():
-        raise TypeError(f"values must be a real tensor, got {getattr(values, 'dtype', values)}")
-    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise ValueError(f"dtype must be a floating type, got {dtype}")
-    if not scale > 0:
-        raise ValueError(f"scale must be above 0, got {scale}")
-    stored = (values.double() * scale).to(dtype).double()
-    lost = int(((stored == 0) & (values != 0)).sum())
-    infinite = int((~stored.isfinite() & values.isfinite()).sum())
-    return {"lost": lost, "infinite": infinite, "kept": values.numel() - lost - infinite}
-
-
 def bfloat16_in_hardware(capability: tuple[int, int]) -> bool:
     """Return whether an NVIDIA GPU of this compute capability supports bfloat16: 8.0 and later.
 

@@ -8,8 +8,10 @@ import io
 import shutil
 
 import pytest
+from click.testing import CliRunner
 from nbformat.v4 import new_output
 
+from bookbuild.cli import main
 from bookbuild.commands.update import update
 from bookbuild.notebooks import execution
 from bookbuild.notebooks.cells import code_cells, tags
@@ -17,7 +19,16 @@ from bookbuild.notebooks.comparison import stamp
 from bookbuild.notebooks.files import read, write
 from bookbuild.source.checkout import Book, BookError
 
-CONFIG = "title: Tiny\nrepository:\n  url: ''\n  branch: main\n"
+CONFIG = """\
+title: Tiny
+author: A
+repository:
+  url: ''
+  branch: main
+languages:
+  en: {name: English, config: {language: en, html_title: Tiny}}
+  zh: {name: 中文, config: {language: zh_CN, html_title: 小书}}
+"""
 TOC = """\
 format: jb-book
 root: index
@@ -134,7 +145,7 @@ def template(tmp_path_factory):
     root = tmp_path_factory.mktemp("template")
     for folder in ("book/text", "src/helpers", "tests/helpers"):
         (root / folder).mkdir(parents=True)
-    (root / "_config.yml").write_text(CONFIG)
+    (root / "_config.yml").write_text(CONFIG, "utf8")
     (root / "_toc.yml").write_text(TOC)
     (root / "book/claims.yml").write_text(CLAIMS, "utf8")
     for name, text in TEXTS.items():
@@ -150,6 +161,13 @@ def book(template, tmp_path, monkeypatch):
     monkeypatch.delenv("BOOK_REPOSITORY_URL", raising=False)
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     return Book(tmp_path)
+
+
+@pytest.fixture
+def call(book, monkeypatch):
+    """Return a function that runs the `book` command in a folder of the book."""
+    monkeypatch.chdir(book.root / "book/en")
+    return lambda *args: CliRunner().invoke(main, args)
 
 
 @pytest.fixture

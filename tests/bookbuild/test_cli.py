@@ -14,12 +14,6 @@ from click.testing import CliRunner
 from bookbuild.cli import main
 
 
-@pytest.fixture
-def call(book, monkeypatch):
-    monkeypatch.chdir(book.root / "book/en")
-    return lambda *args: CliRunner().invoke(main, args)
-
-
 def test_check_lists_each_problem_and_fails(call, book):
     assert call("check", "adding").exit_code == 0
     book.notebook("zh", "adding").write_text("{}")
@@ -78,7 +72,7 @@ def test_unknown_message_id_error_suggests_an_id(call, book):
     assert done.exit_code == 1
     message = "book: no message 'division-by-zer': did you mean division-by-zero?\n"
     assert done.stderr == message
-    assert call("messages", "nope").stderr == "book: no message 'nope' in book/messages\n"
+    assert call("messages", "nope").stderr == "book: no message 'nope': not in book/messages\n"
 
 
 def test_raising_cell_is_reported_in_one_line(call, mend, quick):

@@ -90,7 +90,7 @@ def write(root, rows):
 def test_load_returns_wordings_section_and_cases(book):
     first, second = messages.load(book)
     assert (first.id, first.wordings, first.proofs) == (DIVISION["id"], DIVISION["wordings"], [""])
-    assert outline.section(book, first) == (
+    assert outline.locate_section(book, first.section, first.where) == (
         "failing.ipynb",
         {"en": "Divide by zero", "zh": "除以零"},
     )
@@ -198,9 +198,9 @@ def test_family_without_a_page_is_reported(book):
 def test_section_of_a_cell_is_its_last_heading(book):
     entry = messages.load(book)[0]
     entry.section = "failing#failing-recap"
-    assert outline.section(book, entry)[0] == "failing.ipynb#recap"
+    assert outline.locate_section(book, entry.section, entry.where)[0] == "failing.ipynb#recap"
     entry.section = "failing#failing-error"
-    assert outline.section(book, entry)[0] == "failing.ipynb"
+    assert outline.locate_section(book, entry.section, entry.where)[0] == "failing.ipynb"
 
 
 # ---------------------------------------------------------------- the page

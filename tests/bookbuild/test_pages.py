@@ -340,7 +340,7 @@ def versions(book, differs=("adding-error",)):
     runs = {
         version: {
             "chapters": {"adding": "2026-01-02"} | ({"gone": "2026-02-03"} if cells else {}),
-            "differs": {"adding": {cell: "OldError: divided" for cell in cells}},
+            "differs": {"adding": dict.fromkeys(cells, "OldError: divided")},
         }
         for version, cells in (("2.11.0", differs), ("2.9.1", differs), ("2.15.0", ()))
     }

@@ -64,5 +64,5 @@ def test_duplicate_ids_and_wordings_are_reported(book):
     rule = (RULE.format(id="new") + section(book)).replace("It has no", "It wants no")
     write(book, rule + rule.partition("\n")[2])
     found = list(reviews.problems(reviews.load(book)))
-    assert any("the id is also that of" in one for one in found)
+    assert any("the id 'new' is also that of" in one for one in found)
     assert any("wants" in one for one in found)

@@ -121,7 +121,7 @@ def test_invalid_symptoms_file_raises(book, text, problem):
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        ([GOOD, GOOD], "sum-is-wrong: the id is also that of book/symptoms.yml:"),
+        ([GOOD, GOOD], "sum-is-wrong: the id 'sum-is-wrong' is also that of book/symptoms.yml:"),
         ([GOOD | {"title": {"en": "x", "zh": "损失,不对"}}], "half-width"),
         ([GOOD | {"also": {"en": ["x"], "zh": ["损失是nan"]}}], "no space"),
         ([GOOD | {"causes": [{"en": "x", "zh": "损失是nan"}]}], "no space"),

@@ -151,7 +151,7 @@ HEAD = "%%% summary\nx\n"
             "t:7: unknown placeholder {{ oldest }}: expected {{ oldest_pytorch }}",
         ),
         ("%%% summary\n{{ oldest_pytorch }}\n%%% md a\nx", "t:2: unknown placeholder"),
-        (HEAD + "%%% caues\ny", "t:3: unknown block `%%% caues`: did you mean `%%% cause`?"),
+        (HEAD + "%%% caues\ny", "t:3: unknown block `%%% caues`: did you mean cause?"),
         (HEAD + "%%% code a\nx = 1", "t:3: the code of a must be between ```python and ```"),
         (HEAD + "%%% code a\n```python\n```", "t:3: the code of a must be between"),
         (HEAD + "%%% code a\n```python\nx\n```\nmore", "t:3: the code of a must be between"),

@@ -11,9 +11,7 @@ import sys
 import time
 
 import pytest
-from click.testing import CliRunner
 
-from bookbuild.cli import main
 from bookbuild.commands import update as updating
 from bookbuild.commands.check import check, outdated
 from bookbuild.commands.update import update
@@ -32,13 +30,6 @@ def keep_environment(monkeypatch):
     for name in (*running.KERNEL_ENV, "CUDA_VISIBLE_DEVICES", "PYTHONSTARTUP"):
         monkeypatch.setenv(name, "")
     monkeypatch.setenv("BOOK_CUDA", "0")
-
-
-@pytest.fixture
-def call(book, monkeypatch):
-    """Return a function that runs the `book` command in a folder of the book."""
-    monkeypatch.chdir(book.root / "book/en")
-    return lambda *args: CliRunner().invoke(main, args)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from bookbuild.notebooks import setup_cell
 from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.files import read, write
 from bookbuild.source.checkout import Book
+from bookbuild.source.texts import SETUP
 
 pytestmark = pytest.mark.rest
 
@@ -144,7 +145,7 @@ CHAPTERS = ["detach"]
 )
 def test_chapter_runs_alone(name, python, repository, tmp_path):
     nb = read(BOOK.notebook("en", name))
-    nb.cells[[c.id for c in nb.cells].index(setup_cell.ID)].source = setup_cell.source(*repository)
+    nb.cells[[c.id for c in nb.cells].index(SETUP)].source = setup_cell.source(*repository)
     for cell in code_cells(nb):
         cell.outputs = []
     write(nb, tmp_path / "chapter.ipynb")

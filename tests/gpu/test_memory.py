@@ -13,13 +13,10 @@ from typing import Any
 import pytest
 import torch
 from card_worker import in_fresh_process, run_trace
+from traces import notes_trace
 
 from helpers.allocator import MIB, STATS, CachingAllocator, Step, random_trace, replay
-from helpers.demos.memory_caching import (
-    FRAGMENTATION_CAPACITY,
-    fragmentation_trace,
-    notes_trace,
-)
+from helpers.demos.memory_caching import FRAGMENTATION_CAPACITY, fragmentation_trace
 from helpers.explorers.memory import training
 from helpers.memory_caching import TrainingMemory, training_memory
 

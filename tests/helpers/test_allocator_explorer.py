@@ -6,13 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from traces import notes_trace
 
 from helpers.allocator import MIB, format_size, random_trace, replay
-from helpers.demos.memory_caching import (
-    FRAGMENTATION_CAPACITY,
-    fragmentation_trace,
-    notes_trace,
-)
+from helpers.demos.memory_caching import FRAGMENTATION_CAPACITY, fragmentation_trace
 from helpers.explorers.allocator import allocator_explorer
 
 

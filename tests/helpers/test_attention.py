@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from torch import nn
 from torch.nn.attention import SDPBackend
+from verdicts import expect
 
 from helpers import attention, autograd
 from helpers.demos import attention as demos
@@ -447,11 +448,6 @@ def test_draw_seen_draws_a_panel_per_mask_and_a_box_per_weight():
 # ---------------------------------------------------------------- exercises
 
 
-def expect_verdict(verdict, says):
-    assert verdict.passed == (says is None), verdict
-    assert says is None or says in verdict.message
-
-
 def past_of(q, k):
     lq, lk = q.shape[-2], k.shape[-2]
     return torch.ones(lq, lk, dtype=torch.bool).tril(lk - lq)
@@ -523,7 +519,7 @@ def added(q, k, keep):
     ],
 )
 def test_check_attend_accepts_right_and_rejects_wrong_answers(answer, says):
-    expect_verdict(exercises.check_attend(answer), says)
+    expect(exercises.check_attend(answer), says)
 
 
 def make_mask(keep, heads, own=True, real=True, spread="interleave", invert=True):
@@ -604,7 +600,7 @@ def float_mask(keep, heads):
 )
 def test_check_mask_accepts_right_and_rejects_wrong_answers(answer, says):
     for _ in range(3):
-        expect_verdict(exercises.check_mask(answer), says)
+        expect(exercises.check_mask(answer), says)
 
 
 def step(q, k, v, cache, window, start=None, causal=True, size=None, keys=True, values=False):
@@ -685,7 +681,7 @@ def in_place(q, k, v, cache, window):
 
 def causal_corner(q, k, v, cache, window):
     """Use `is_causal` instead of a mask: right for the prompt, wrong for later chunks."""
-    out, cache = step(q, k, v, cache, window)
+    _, cache = step(q, k, v, cache, window)
     here = cache[0].shape[-2] - q.shape[-2] + torch.arange(q.shape[-2])
     q = attention.rotary(q, here)
     return F.scaled_dot_product_attention(q, *cache, is_causal=True), cache
@@ -740,7 +736,7 @@ def finite(q, k, v, cache, window):
     ],
 )
 def test_check_window_accepts_right_and_rejects_wrong_answers(answer, says):
-    expect_verdict(exercises.check_window(answer), says)
+    expect(exercises.check_window(answer), says)
 
 
 @pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])

@@ -179,7 +179,7 @@ def test_full_disk_keeps_the_old_file(path, monkeypatch, room):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_full_disk_at_the_flush_keeps_the_old_file(path, monkeypatch):
     def full_open(*args):
-        return builtins.open("/dev/full", "wb")  # noqa: SIM115
+        return builtins.open("/dev/full", "wb")
 
     monkeypatch.setattr(checkpoints, "open", full_open, raising=False)
     with pytest.raises(OSError, match="No space left on device"):

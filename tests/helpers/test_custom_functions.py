@@ -553,7 +553,7 @@ def in_upstream(ctx, upstream):
 
 
 def only_matrices(ctx, upstream):
-    rows, columns = upstream.shape
+    _rows, _columns = upstream.shape
     return root_backward(ctx, upstream)
 
 

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from reading import read_all
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Subset, TensorDataset
+from verdicts import seeding
 
 from helpers import data_loading
 from helpers.data_loading import H5Dataset
@@ -735,14 +736,6 @@ def moving(n, info):
     if info is not None:
         info.id += 1
     return block
-
-
-def seeding(answer):
-    def seeded(*arguments):
-        torch.manual_seed(torch.initial_seed() + 1)
-        return answer(*arguments)
-
-    return seeded
 
 
 @pytest.mark.parametrize(

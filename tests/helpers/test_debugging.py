@@ -158,7 +158,7 @@ def parts_and_optimizer(kind=torch.optim.SGD, **options):
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
 def test_movement_reports_each_reason_to_stay(kind):
     model, optimizer, loss = parts_and_optimizer(kind)
-    found = {name: state for name, state in debugging.movement(model, loss, optimizer).items()}
+    found = dict(debugging.movement(model, loss, optimizer))
     assert list(found) == [name for name, _ in model.named_parameters()]
     for weight in ("weight", "bias"):
         assert found[f"learns.{weight}"].startswith("moves by")
@@ -361,12 +361,12 @@ def test_neighbours_rejects_integers_and_other_batch_sizes():
             debugging.neighbours(model, torch.randn(4, 3))
 
 
-# ---------------------------------------------------------------- stretched
+# ---------------------------------------------------------------- broadcasting_lines
 
 
 @given(st.integers(2, 6), st.integers(2, 6))
 @settings(deadline=None, max_examples=15)
-def test_stretched_reports_lines_that_broadcast_both_sides(n, m):
+def test_broadcasting_lines_reports_lines_that_broadcast_both_sides(n, m):
     column, row = torch.ones(n, 1), torch.ones(m)
 
     def loss():
@@ -376,28 +376,29 @@ def test_stretched_reports_lines_that_broadcast_both_sides(n, m):
         return table.mean() + fine.mean()
 
     line = "table = column - row"
-    assert debugging.stretched(loss) == [f"({n}, 1) and ({m},) give ({n}, {m}) in: {line}"]
+    assert debugging.broadcasting_lines(loss) == [f"({n}, 1) and ({m},) give ({n}, {m}) in: {line}"]
 
 
-def test_stretched_ignores_one_sided_broadcasts_and_checks_losses():
+def test_broadcasting_lines_ignores_one_sided_broadcasts_and_checks_losses():
     x, y = torch.ones(5, 1, requires_grad=True), torch.ones(5)
-    assert debugging.stretched(lambda: (torch.ones(5, 3) - torch.ones(3)).mean().item()) == []
+    rows = torch.ones(5, 3)
+    assert debugging.broadcasting_lines(lambda: (rows - torch.ones(3)).mean().item()) == []
     for loss in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss):
         with pytest.warns(UserWarning, match="target size"):
-            (line,) = debugging.stretched(lambda loss=loss: loss(x, y).backward())
+            (line,) = debugging.broadcasting_lines(lambda loss=loss: loss(x, y).backward())
         assert line.startswith("(5, 1) and (5,) give (5, 5) in: (line,) =")
 
 
-def test_stretched_checks_ternary_operations_and_ignores_equal_expands():
+def test_broadcasting_lines_checks_ternary_operations_and_ignores_equal_expands():
     column, row = torch.ones(5, 1), torch.ones(5)
     for function in (
         lambda: torch.where(column > 0, column, row),
         lambda: torch.lerp(column, column, row),
         lambda: column == row,
     ):
-        (line,) = debugging.stretched(function)
+        (line,) = debugging.broadcasting_lines(function)
         assert line.startswith("(5, 1) and (5,) give (5, 5)")
-    assert debugging.stretched(lambda: [t.expand(5, 5) for t in (column, column)]) == []
+    assert debugging.broadcasting_lines(lambda: [t.expand(5, 5) for t in (column, column)]) == []
 
 
 # ---------------------------------------------------------------- first_nonfinite
@@ -1248,5 +1249,5 @@ def test_operators_that_take_functions_are_inspected():
     x = torch.randn(1, 1, 16, 8)
     assert debugging.first_nonfinite(branch).operation == "higher_order.cond"
     for function in (branch, lambda: flex_attention(x, x, x)):
-        assert debugging.stretched(function) == [] and debugging.leaks(function) == {}
+        assert debugging.broadcasting_lines(function) == [] and debugging.leaks(function) == {}
     assert debugging.first_nonfinite(lambda: flex_attention(x, x, x)) is None

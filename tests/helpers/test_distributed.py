@@ -335,7 +335,7 @@ def test_sharded_model_trains_like_the_whole_model(run):
         lambda: distributed.rank_zero_first().__enter__(),
         lambda: distributed.from_rank_zero(int),
         lambda: distributed.mean_over_ranks(1.0, 1),
-        lambda: distributed.parted(nn.Linear(1, 1)),
+        lambda: distributed.differences(nn.Linear(1, 1)),
     ],
 )
 def test_helpers_require_a_process_group(call):
@@ -355,15 +355,15 @@ def test_helpers_work_in_a_group_of_one():
             raise ZeroDivisionError
         model = nn.BatchNorm1d(2)
         model.weight.data[0] = float("nan")
-        assert distributed.parted(model) == []
-        assert distributed.parted(nn.Identity()) == []
+        assert distributed.differences(model) == []
+        assert distributed.differences(nn.Identity()) == []
 
 
 def test_helpers_work_in_a_group_of_two(run):
     zero, one = (found["together"] for found in run)
     for found in (zero, one):
         assert found["equal"] == []
-        assert found["parted"] == ["bias", "running_mean"]
+        assert found["differences"] == ["bias", "running_mean"]
         assert (
             found["other model"]
             == "expected models of the same names, shapes and dtypes on all ranks"
@@ -387,7 +387,7 @@ def test_parted_compares_tensors_of_any_dtype():
     model.register_buffer("expanded", torch.ones(1, 4).expand(3, 4))
     model.register_buffer("conj", torch.ones(2, dtype=torch.complex64).conj())
     with distributed.alone():
-        assert distributed.parted(model) == []
+        assert distributed.differences(model) == []
 
 
 def test_parted_rejects_tensors_that_cannot_be_compared():
@@ -401,15 +401,15 @@ def test_parted_rejects_tensors_that_cannot_be_compared():
     others.register_buffer("c", torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8))
     with distributed.alone():
         with pytest.raises(ValueError, match=r"expected dense replicas, got table \(sparse\)"):
-            distributed.parted(sparse)
+            distributed.differences(sparse)
         with pytest.raises(ValueError, match=r"got a \(meta\), b \(nested\), c \(quantized\)"):
-            distributed.parted(others)
+            distributed.differences(others)
         with pytest.raises(ValueError, match=r"got weight \(DTensor\), bias \(DTensor\)"):
-            distributed.parted(fully_shard(nn.Linear(2, 2)))
+            distributed.differences(fully_shard(nn.Linear(2, 2)))
         with pytest.raises(ValueError, match=r"got weight \(uninitialized\)"):
-            distributed.parted(nn.LazyLinear(2, bias=False))
+            distributed.differences(nn.LazyLinear(2, bias=False))
         with pytest.raises(TypeError, match="expected a module, got dict"):
-            distributed.parted({})
+            distributed.differences({})
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import sk, tm
 from torch import nn
+from verdicts import seeding
 
 from helpers import evaluation
 from helpers.demos import evaluation as demos
@@ -497,14 +498,6 @@ def other_accuracy(model, loader):
     for module, mode in modes.items():
         module.training = mode
     return float(same.double().mean())
-
-
-def seeding(answer):
-    def seeded(*arguments):
-        torch.manual_seed(torch.initial_seed() + 1)
-        return answer(*arguments)
-
-    return seeded
 
 
 def broadcasts(model, loader):

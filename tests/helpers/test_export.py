@@ -500,7 +500,7 @@ def test_failed_save_release_leaves_no_files(tmp_path):
         ({"classes": [0, 1, 2, 3]}, TypeError, "expected strings as names of classes, got 0"),
         ({"classes": "abcd"}, TypeError, "expected a list of strings as classes, got str"),
         ({"classes": {*"abcd"}}, TypeError, "list of strings as classes, got set"),
-        ({"classes": dict(a=1, b=0, c=2, d=3)}, TypeError, "strings as classes, got dict"),
+        ({"classes": {"a": 1, "b": 0, "c": 2, "d": 3}}, TypeError, "strings as classes, got dict"),
         ({"model": Scores}, TypeError, "expected a module as model, got Scores"),
         ({"config": [1]}, TypeError, "expected a dict as config, got list"),
         (
@@ -829,7 +829,7 @@ def in_its_own_thread(model, requests):
 
 def stack_of_rows(model, requests):
     if not len(requests):
-        return list()
+        return []
     with torch.no_grad():
         return model.forward(torch.vstack(requests)).topk(1).indices[:, 0].cpu().numpy().tolist()
 
@@ -998,7 +998,7 @@ def for_all(weight):
 
 
 def cut_off(weight):
-    q, scale = quantize_with_floor(weight)
+    _q, scale = quantize_with_floor(weight)
     return (weight.detach() / scale[:, None]).char(), scale
 
 

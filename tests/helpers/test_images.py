@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F2
+from verdicts import seeding
 
 from helpers import images
 from helpers.demos import images as demos
@@ -373,14 +374,6 @@ def by_numpy(image, mean, std):
 
 def not_normalized(image, mean, std):
     return F2.to_dtype(F2.to_image(image.convert("RGB")), torch.float32, scale=True)
-
-
-def seeding(answer):
-    def seeded(*arguments):
-        torch.manual_seed(torch.initial_seed() + 1)
-        return answer(*arguments)
-
-    return seeded
 
 
 def blackening(image, mean, std):

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.optim import SGD, lr_scheduler
+from verdicts import expect
 
 from helpers import learning_rate
 from helpers.demos import learning_rate as demos
@@ -275,9 +276,7 @@ def test_rescale_rejects_unsupported_schedulers(make, error):
 def assert_verdict(check, answer, says):
     for seed in range(3):
         torch.manual_seed(seed)
-        verdict = check(answer)
-        assert verdict.passed == (says is None), verdict
-        assert says is None or says in verdict.message, verdict
+        expect(check(answer), says)
 
 
 def cosine(p):

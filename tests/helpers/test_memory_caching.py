@@ -11,11 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from traces import notes_trace
 
 from helpers import allocator, memory_caching
 from helpers.allocator import MIB, CachingAllocator, check_trace, random_trace, replay
 from helpers.demos import memory_caching as demos
-from helpers.demos.memory_caching import FRAGMENTATION_CAPACITY, fragmentation_trace, notes_trace
+from helpers.demos.memory_caching import FRAGMENTATION_CAPACITY, fragmentation_trace
 from helpers.exercises import memory_caching as exercises
 from helpers.exercises.memory_caching import check_mean_loss, check_releasable, check_segment
 from helpers.fake import fake_tensors

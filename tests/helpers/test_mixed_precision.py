@@ -228,48 +228,6 @@ def test_in_float32_rejects_generators_and_coroutines():
 # ---------------------------------------------------------------- ranges of dtypes
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.integers(0, 10**6), st.sampled_from([*HALVES, torch.float32]), st.integers(-20, 40))
-def test_fate_counts_every_value_once(seed, dtype, k):
-    g = torch.Generator().manual_seed(seed)
-    values = torch.randn(50, generator=g) * 2.0 ** torch.randint(-40, 20, (50,), generator=g)
-    values[:2] = torch.tensor([0.0, torch.inf])
-    found = mixed.fate(values, dtype, 2.0**k)
-    stored = [(v, torch.tensor(v * 2.0**k, dtype=torch.float64).to(dtype)) for v in values.tolist()]
-    assert sum(found.values()) == 50
-    assert found["lost"] == sum(v != 0 and s == 0 for v, s in stored)
-    assert found["infinite"] == sum(v != torch.inf and bool(s.isinf()) for v, s in stored)
-
-
-def test_fate_matches_the_limits_of_float16():
-    ends = torch.tensor([2.9e-8, 3.1e-8, 65519.0, 65520.0], dtype=torch.float64)
-    found = mixed.fate(ends, torch.float16)
-    assert found == {"lost": 1, "infinite": 1, "kept": 2}
-    assert mixed.fate(ends, torch.bfloat16)["kept"] == 4
-    with pytest.raises(ValueError, match="above 0, got 0"):
-        mixed.fate(ends, torch.float16, 0)
-
-
-@pytest.mark.parametrize("values", [[1.0, 2.0], np.ones(2), torch.ones(2) * 1j, None])
-def test_fate_requires_a_real_tensor(values):
-    with pytest.raises(TypeError, match="values must be a real tensor, got"):
-        mixed.fate(values, torch.float16)
-
-
-@pytest.mark.parametrize("dtype", [torch.int8, torch.complex64, None, "float16"])
-def test_fate_requires_a_floating_type(dtype):
-    with pytest.raises(ValueError, match="dtype must be a floating type, got"):
-        mixed.fate(torch.ones(2), dtype)
-
-
-def test_fate_accepts_empty_leaf_and_float8_values():
-    assert mixed.fate(torch.empty(0), torch.float16) == {"lost": 0, "infinite": 0, "kept": 0}
-    assert mixed.fate(torch.tensor(1e-9, requires_grad=True), torch.float16)["lost"] == 1
-    eighth = torch.tensor([1.0, 1e6, torch.inf, torch.nan])
-    found = mixed.fate(eighth, torch.float8_e5m2)
-    assert found == {"lost": 0, "infinite": 1, "kept": 3}
-
-
 @pytest.mark.parametrize("capability", [8.0, "8.0", "80", None, (8,), (8, 0, 0), (8.0, 0.0)])
 def test_bfloat16_in_hardware_requires_a_pair(capability):
     assert mixed.bfloat16_in_hardware([8, 6])

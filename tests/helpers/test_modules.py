@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import prune
+from verdicts import expect
 
 from helpers import modules
 from helpers.exercises import modules as exercises
@@ -168,11 +169,6 @@ def test_summary_accepts_several_inputs_and_restores_modes_on_error():
 # ---------------------------------------------------------------- exercises
 
 
-def assert_verdict(verdict, says):
-    assert verdict.passed == (says is None), verdict
-    assert says is None or says in verdict.message
-
-
 def count(model):
     return (
         sum(p.numel() for p in model.parameters() if p.requires_grad),
@@ -249,7 +245,7 @@ def total(tensors):
     ],
 )
 def test_check_count_returns_the_expected_verdict(answer, says):
-    assert_verdict(exercises.check_count(answer), says)
+    expect(exercises.check_count(answer), says)
 
 
 def standardized(
@@ -342,7 +338,7 @@ class LastLayerOnly(AsSequential):
     ],
 )
 def test_check_standardized_returns_the_expected_verdict(answer, says):
-    assert_verdict(exercises.check_standardized(answer), says)
+    expect(exercises.check_standardized(answer), says)
 
 
 class SavedButNotMoved(standardized(mean=lambda v: v)):
@@ -352,7 +348,7 @@ class SavedButNotMoved(standardized(mean=lambda v: v)):
 
 
 def test_check_standardized_reports_a_mean_that_is_not_moved():
-    assert_verdict(exercises.check_standardized(SavedButNotMoved), "is not moved with the model")
+    expect(exercises.check_standardized(SavedButNotMoved), "is not moved with the model")
 
 
 def test_torchinfo_moves_models_to_gpu_only_without_input_data(monkeypatch):

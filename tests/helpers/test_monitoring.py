@@ -148,7 +148,7 @@ def test_missing_visdom_error_names_the_packages(monkeypatch):
 
 def test_visdom_server_start_requires_network_access(tmp_path):
     """Run the server's first step, the script download, with every proxy set to a closed port."""
-    closed = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "all_proxy")}
+    closed = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
     code = (
         "import sys; sys.modules['torch'] = None\n"  # as the server does
         "from visdom.server.build import download_scripts\n"

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from verdicts import expect
 
 from helpers import tensor_recipes as recipes
 from helpers.demos import tensor_recipes as demos
@@ -349,12 +350,6 @@ def multiplied_out(x):
     return (square[:, None] + square - 2 * x @ x.T).clamp(min=0).sqrt()
 
 
-def assert_verdict(check, answer, says):
-    verdict = check(answer)
-    assert verdict.passed == (says is None), verdict
-    assert says is None or says in verdict.message, verdict
-
-
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -385,7 +380,7 @@ def assert_verdict(check, answer, says):
     ],
 )
 def test_check_windows_returns_the_expected_verdict(answer, says):
-    assert_verdict(exercises.check_windows, answer, says)
+    expect(exercises.check_windows(answer), says)
 
 
 @pytest.mark.parametrize(
@@ -433,7 +428,7 @@ def test_check_windows_returns_the_expected_verdict(answer, says):
     ],
 )
 def test_check_class_means_returns_the_expected_verdict(answer, says):
-    assert_verdict(exercises.check_class_means, answer, says)
+    expect(exercises.check_class_means(answer), says)
 
 
 @pytest.mark.parametrize(
@@ -466,7 +461,7 @@ def test_check_class_means_returns_the_expected_verdict(answer, says):
     ],
 )
 def test_check_distances_returns_the_expected_verdict(answer, says):
-    assert_verdict(exercises.check_distances, answer, says)
+    expect(exercises.check_distances(answer), says)
 
 
 # ---------------------------------------------------------------- sentences of the chapter

@@ -79,7 +79,7 @@ def test_every_threshold_is_reachable_by_keyboard(show, lang):
         assert {tn + tp, 1000, tp, 30, fp} <= set(found)
         assert {look for part, look in now["bars"] if part in ("tn", "tp")} <= {"good"}
         assert {look for part, look in now["bars"] if part in ("fp", "fn")} <= {"bad"}
-        counts = {part: 0 for part in ("tn", "fp", "fn", "tp")}
+        counts = dict.fromkeys(("tn", "fp", "fn", "tp"), 0)
         for part, _ in now["bars"]:
             counts[part] += 1
         bins = [[bool(n) for n in one] for one in DATA["bins"]]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from traces import notes_trace
 
 from bookbuild.source.words import words
-from helpers.demos.memory_caching import notes_trace
 from helpers.explorers.accumulate import accumulate_explorer
 from helpers.explorers.allocator import allocator_explorer
 from helpers.explorers.batch import batch_explorer

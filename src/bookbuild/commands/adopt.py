@@ -10,8 +10,7 @@ from bookbuild.notebooks.cells import alt, tokens
 from bookbuild.notebooks.comparison import changes, edited, source_fingerprint, stored
 from bookbuild.notebooks.conversion import MARKS, MISSING, SOLUTION, WAITING, notebook
 from bookbuild.notebooks.files import read
-from bookbuild.source import links, questions, translation, versions
-from bookbuild.source import texts as texts
+from bookbuild.source import links, questions, texts, translation, versions
 from bookbuild.source.checkout import LANGUAGES, Book, BookError, read_text, write_text
 from bookbuild.source.texts import OLDEST, SETUP, Cell, Text, Words, comments
 

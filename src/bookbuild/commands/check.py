@@ -29,10 +29,10 @@ from bookbuild.source import (
     pitfalls,
     reviews,
     symptoms,
+    texts,
     translation,
     versions,
 )
-from bookbuild.source import texts as texts
 from bookbuild.source.checkout import LANGUAGES, OLD_NOTES, Book, BookError, read_text
 from bookbuild.source.headings import headings
 from bookbuild.source.texts import SETUP, Cell, Text
@@ -42,6 +42,7 @@ from bookbuild.source.typography import lint, lint_english
 MAX_COLUMNS = 79
 MAX_EDITS = 3  # edited cells reported individually for each notebook
 RECAP = ("Recap", "小结")
+_UPDATE = "not what the text makes of it; run `book update {}`"
 _PATHS = re.compile(r"(?:/(?:home|root|tmp|Users|work|mnt|var)/|\b[A-Z]:\\\\)[\w./\\-]+")
 _FOREIGN = re.compile(r"""(?:src|href)=\\?["'](?:https?:)?//[^"'\\]+""")
 # Matches an assertion that a checker rejects an answer (`expect` is in tests/helpers/verdicts.py).
@@ -161,9 +162,6 @@ def outdated(book: Book, names: Iterable[str] = ()) -> list[Outdated]:
         for name in book.choose(list(names))
         for piece in translation.compare(texts.load(book, name), stamps.get(name, {}))[1]
     ]
-
-
-_UPDATE = "not what the text makes of it; run `book update {}`"
 
 
 def _files(book: Book) -> Iterator[str]:

@@ -18,8 +18,7 @@ from bookbuild.notebooks.conversion import copy_outputs, notebook
 from bookbuild.notebooks.dependencies import helpers_used
 from bookbuild.notebooks.execution import Interrupted
 from bookbuild.notebooks.files import MAX_BYTES, dumps, read, write
-from bookbuild.source import texts as texts
-from bookbuild.source import translation
+from bookbuild.source import texts, translation
 from bookbuild.source.checkout import LANGUAGES, Book, BookError
 from bookbuild.source.texts import Text
 from bookbuild.source.translation import Stamps

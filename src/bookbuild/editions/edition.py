@@ -27,7 +27,7 @@ LEFT_OUT = {"errors", "by_name", "then_and_now", "status", "teachers", "api", OL
 SVG_NAMES = {name.lower(): name for name in ("clipPath", "preserveAspectRatio", "viewBox")}
 # Pygments classes printed in black: each coloured element would add an object to the PDF.
 _BLACK = re.compile(r"n[a-df-z]?|o|p|w|m[fhio]|bp|pre|std std-\w+")
-_SERVES = (
+_SITE_ONLY = (
     ".headerlink, .filter, .toctree-wrapper, a.here, button, form, input, label, textarea, "
     ".error-search, fieldset, noscript, .cheat-tools"
 )
@@ -103,7 +103,7 @@ def _page(edition: Edition, name: str, kept: set[str], still: bool) -> Page:
     path = edition.site / edition.lang / f"{name}.html"
     soup = BeautifulSoup(path.read_text("utf8"), "html.parser", parse_only=SoupStrainer("article"))
     article = soup.article
-    for node in article.select(_SERVES):
+    for node in article.select(_SITE_ONLY):
         node.decompose()
     for drawing in article.find_all("svg"):
         restore_svg_names(drawing)

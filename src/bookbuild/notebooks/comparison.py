@@ -7,7 +7,6 @@ import json
 from nbformat import NotebookNode
 
 from bookbuild.notebooks.cells import code_cells, tags, tokens
-from bookbuild.source import texts as texts
 from bookbuild.source.checkout import digest
 
 _JSON = json.JSONEncoder(sort_keys=True)

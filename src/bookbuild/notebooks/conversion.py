@@ -15,7 +15,7 @@ from bookbuild.source import links, questions, versions
 from bookbuild.source.checkout import Book, BookError
 from bookbuild.source.headings import headings
 from bookbuild.source.outline import queries
-from bookbuild.source.texts import OLDEST, SETUP, Cell, Text, Words, with_comments
+from bookbuild.source.texts import OLDEST, SETUP, Cell, Text, with_comments
 from bookbuild.source.translation import Outdated
 from bookbuild.source.words import table, words
 
@@ -50,7 +50,7 @@ def notebook(
         if product["cell_type"] == "markdown" and text.book:
             product["source"] = _filled(text.book, text.name, cell, product["source"], lang)
         cells.append(product)
-    metadata = KERNEL | {"summary": _text(text.summary, lang)}
+    metadata = KERNEL | {"summary": text.summary.in_language(lang)}
     if typed := queries(text, lang):
         metadata["queries"] = typed
     return from_dict(
@@ -82,12 +82,8 @@ def _filled(book: Book, name: str, cell: Cell, source: str, lang: str) -> str:
         raise BookError(f"book/text/{name}.md:{cell.line}: {cell.id}: {error}") from None
 
 
-def _text(words: Words, lang: str) -> str:
-    return words.zh or words.en if lang == "zh" else words.en
-
-
 def _prose(cell: Cell, lang: str, untranslated: set[str]) -> dict:
-    source = _text(cell.words, lang)
+    source = cell.words.in_language(lang)
     if lang == "zh" and cell.id in untranslated:
         missing = cell.words.zh in (None, "", cell.words.en)
         # Anchors require the same sections in both languages: show English if they differ.
@@ -104,7 +100,7 @@ def _before(cell: Cell, lang: str, untranslated: set[str]) -> Iterator[dict]:
         label = {"cell_type": "markdown", "id": cell.id + SOLUTION, "source": source}
         yield label | {"metadata": {"tags": ["remove-cell"]}}
     if cell.predict:
-        source = question_cells.html(_text(cell.predict, lang), cell.id, lang)
+        source = question_cells.html(cell.predict.in_language(lang), cell.id, lang)
         if lang == "zh" and f"{cell.id}/predict" in untranslated:
             source += f"\n\n{WAITING if cell.predict.zh else MISSING}"
         question = {"cell_type": "markdown", "id": cell.id + questions.SUFFIX, "source": source}
@@ -125,9 +121,9 @@ def _code(cell: Cell, lang: str) -> dict:
     if cell.predict:
         metadata |= {"predict": cell.predict.en.split("\n")[0], "jupyter": {"outputs_hidden": True}}
     if cell.alt:
-        metadata["mystnb"] = {"image": {"alt": _text(cell.alt, lang)}}
+        metadata["mystnb"] = {"image": {"alt": cell.alt.in_language(lang)}}
     if cell.cause:
-        metadata["cause"] = _text(cell.cause, lang)
+        metadata["cause"] = cell.cause.in_language(lang)
     return {
         "cell_type": "code",
         "id": cell.id,

@@ -17,7 +17,7 @@ from nbformat import NotebookNode
 from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.files import read
 from bookbuild.source.checkout import Book
-from bookbuild.source.messages import _VARIABLE, TORCH, Entry
+from bookbuild.source.messages import TORCH, VARIABLE, Entry
 from helpers.explain import Messages, Wording, plain
 
 
@@ -25,7 +25,7 @@ def constants(wording: str) -> list[str]:
     """Return the text of a wording between its variables, in pieces of about 32 characters."""
     text = re.sub(r"^(?:\w+\.)*\w*(?:Error|Exception|Warning|Exit|Interrupt): ", "", wording)
     pieces = []
-    for part in _VARIABLE.split(text):
+    for part in VARIABLE.split(text):
         pieces += textwrap.wrap(part.strip(" .,:;!'\"`()[]"), 32, break_long_words=False)
     return [piece for piece in pieces if len(piece) > 5] or [max(pieces, key=len)]
 

@@ -21,9 +21,7 @@ def html(words: str, name: str, lang: str) -> str:
         f"<p><strong>{labels['title']}</strong> {inline(question.text)}</p>",
     ]
     for choice in question.choices:
-        kind, sign, verdict = (
-            ("yes", "✓", labels["yes"]) if choice.right else ("no", "✗", labels["no"])
-        )
+        kind, sign = ("yes", "✓") if choice.right else ("no", "✗")
         lines += [
             f'<details class="{kind}"><summary>{inline(choice.text)}</summary>',
             f"<p><strong>{sign} {labels[kind]}</strong> {inline(choice.reason)}</p></details>",
@@ -36,7 +34,7 @@ def markdown(words: Words, lang: str) -> str:
 
     A question without a translation is returned in English.
     """
-    question = parse(words.zh or words.en if lang == "zh" else words.en)
+    question = parse(words.in_language(lang))
     labels = words_of(lang, "questions")
     lines = [f"**{labels['title']}** {question.text}"]
     for choice in question.choices:

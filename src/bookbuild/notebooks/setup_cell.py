@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-ID = "setup"
 _SOURCE = """\
 # Colab, Kaggle, Binder: install the book's helpers where they are missing.
 import importlib, importlib.util, pathlib, subprocess, sys

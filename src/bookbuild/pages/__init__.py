@@ -113,27 +113,26 @@ def _pages(book: Book, chapters: dict[str, list[Chapter]]) -> Iterator[tuple[Pat
     )
     from bookbuild.source import messages
 
-    names = {name for _, names in book.parts for name in names}
     english = {chapter.name: chapter.notebook for chapter in chapters["en"]}
     entries = messages.load(book)
     cells = message_proofs.cells_with_message(entries, english)
-    index = name_list.sections_by_name(book) if "by_name" in names else {}
+    index = name_list.sections_by_name(book) if "by_name" in book.pages else {}
     for lang, mine in chapters.items():
         folder = book.root / "book" / lang
         seen = error_list.seen_in(mine, cells)
         for name, text in error_list.render(book, lang, entries, seen).items():
             yield (folder if name.endswith(".md") else book.root / SCRIPTS / lang) / name, text
-        if "symptoms" in names:
+        if "symptoms" in book.pages:
             yield folder / "symptoms.md", symptom_list.render(book, lang)
-        if "review" in names:
+        if "review" in book.pages:
             yield folder / "review.md", review_list.render(book, lang)
-        if "pitfalls" in names:
+        if "pitfalls" in book.pages:
             yield folder / "pitfalls.md", pitfall_list.render(book, lang, mine)
         if "new_to_pytorch" in (book.toc.get("meta") or {}):
             yield book.root / course.MAP.format(lang), course.render_map(book, lang)
-        if "teachers" in names:
+        if "teachers" in book.pages:
             yield folder / "teachers.md", course.render(book, lang)
-        if "by_name" in names:
+        if "by_name" in book.pages:
             yield folder / "by_name.md", name_list.render(book, lang, index)
         yield folder / "then_and_now.md", then_and_now.render(book, lang, mine)
         yield folder / "status.md", status.render(book, lang, chapters, index)

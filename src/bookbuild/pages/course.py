@@ -165,7 +165,7 @@ def _has_explorer(cell: NotebookNode) -> bool:
 
 def _lesson(book: Book, lang: str, name: str) -> Lesson:
     text = load(book, name)
-    prose = [getattr(c.words, lang) or c.words.en for c in text.cells if c.type == "markdown"]
+    prose = [c.words.in_language(lang) for c in text.cells if c.type == "markdown"]
     minutes, need = _need(book, lang, name)
     linked = {other for part in prose for other in _LINK.findall(part)}
     before = book.chapters[: book.chapters.index(name)]

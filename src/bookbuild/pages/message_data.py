@@ -17,7 +17,7 @@ from typing import Any
 from bookbuild.pages.question_data import places
 from bookbuild.source.checkout import Book
 from bookbuild.source.messages import Entry, matcher
-from bookbuild.source.outline import section
+from bookbuild.source.outline import locate_section
 from bookbuild.source.words import search_words
 
 PRODUCT = "src/helpers/messages.json"
@@ -54,7 +54,7 @@ def plain(book: Book, entry: Entry) -> dict[str, Any]:
     values = {name: value for name in names if (value := getattr(entry, name))}
     values |= {name: comments_above(values[name]) for name in ("cure", "cure_zh") if name in values}
     if entry.section:
-        href, titles = section(book, entry)
+        href, titles = locate_section(book, entry.section, entry.where)
         values["section"] = {"href": href.replace(".ipynb", ".html"), **titles}
     if entry.wraps:
         values["wraps"] = True

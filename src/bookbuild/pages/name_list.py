@@ -13,7 +13,7 @@ from bookbuild.pages.markdown import fill, page
 from bookbuild.pages.torch_names import ALIASES, imports, torch_names
 from bookbuild.source import texts
 from bookbuild.source.checkout import Book
-from bookbuild.source.outline import Part, Where, section, sections
+from bookbuild.source.outline import Part, locate_section, sections
 from bookbuild.source.words import words
 
 HEADING, ANSWER, CODE = range(3)
@@ -114,5 +114,5 @@ def render(book: Book, lang: str, names: dict[str, list[Part]]) -> str:
 
 def _places(book: Book, lang: str, name: str, parts: list[Part]) -> list[tuple[str, str]]:
     """Return the address and title of each section."""
-    places = (section(book, Where(f"{part.name}#{part.id}", name)) for part in parts)
+    places = (locate_section(book, f"{part.name}#{part.id}", name) for part in parts)
     return [(href, titles[lang].partition(" › ")[2] or titles[lang]) for href, titles in places]

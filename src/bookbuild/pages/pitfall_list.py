@@ -11,7 +11,7 @@ from bookbuild.pages.chapters import Chapter
 from bookbuild.pages.markdown import fill, inline, page
 from bookbuild.source import pitfalls
 from bookbuild.source.checkout import Book
-from bookbuild.source.outline import Where, section
+from bookbuild.source.outline import locate_section
 from bookbuild.source.pitfalls import Pitfall
 from bookbuild.source.words import words
 
@@ -47,7 +47,7 @@ def _titled(book: Book, lang: str, pitfall: Pitfall) -> tuple[str, str]:
 
 def place(book: Book, pitfall: Pitfall) -> tuple[str, dict[str, str]]:
     """Return the address of the section that shows a pitfall, and its title by language."""
-    return section(book, Where(f"{pitfall.part.name}#{pitfall.part.id}", pitfall.id))
+    return locate_section(book, f"{pitfall.part.name}#{pitfall.part.id}", pitfall.id)
 
 
 def entry_page(book: Book, lang: str, pitfall: Pitfall) -> tuple[str, Markup]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bookbuild.source import symptoms, texts
 from bookbuild.source.checkout import LANGUAGES, Book
-from bookbuild.source.outline import Where, section, sections
+from bookbuild.source.outline import locate_section, sections
 from bookbuild.source.words import search_words
 
 MOST = 3  # index a name only if it occurs in at most this many sections
@@ -34,7 +34,7 @@ def places(book: Book) -> Iterator[dict[str, Any]]:
     uses = Counter(name for part in parts for name in part.names)
     ignored = set(search_words()["small"].split())  # names that are common words, such as `for`
     for part in parts:
-        href, titles = section(book, Where(f"{part.name}#{part.id}", part.name))
+        href, titles = locate_section(book, f"{part.name}#{part.id}", part.name)
         own = " ".join(name for name in part.names if uses[name] <= MOST and name not in ignored)
         place = _place("section", href.replace(".ipynb", ".html"), titles, part.answer)
         place["names"] = own

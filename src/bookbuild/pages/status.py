@@ -11,8 +11,7 @@ from bookbuild.notebooks.cells import code_cells
 from bookbuild.pages.chapters import Chapter
 from bookbuild.pages.markdown import page
 from bookbuild.source import claims as claims_file
-from bookbuild.source import pitfalls, symptoms, translation, versions
-from bookbuild.source import texts as texts
+from bookbuild.source import pitfalls, symptoms, texts, translation, versions
 from bookbuild.source.checkout import LANGUAGES, Book
 from bookbuild.source.words import words
 
@@ -67,7 +66,7 @@ def proved(statuses: Collection[Status], device: str, w: dict[str, str]) -> str:
     return w["proved"].format(len(passed), len(runs), w["and"].join([*where, dates]))
 
 
-def rows(statuses: Collection[Status], lang: str) -> list[list[str]]:
+def rows(book: Book, statuses: Collection[Status], lang: str) -> list[list[str]]:
     """Return the rows of the table: a header, then one row per chapter and language."""
     w = words(lang, "status")
     keys = ("chapter", "language", "validated", "translation", "cells", "claims")
@@ -81,7 +80,7 @@ def rows(statuses: Collection[Status], lang: str) -> list[list[str]]:
             table.append(
                 [
                     status.name,
-                    {"en": "English", "zh": "中文"}[language],
+                    book.languages[language].name,
                     w["comma"].join(runs) or w["never"],
                     "–" if language == "en" else _health(status.translation, w),
                     str(status.cells),
@@ -99,13 +98,13 @@ def render(
     titles = {chapter.name: chapter.title for chapter in chapters[lang]}
     statuses = collect(book, chapters)
     devices = w["devices"].format(*(proved(statuses, device, w) for device in ("cpu", "gpu")))
-    head, *body = rows(statuses, lang)
+    head, *body = rows(book, statuses, lang)
     lines = [head, ["---"] * len(head)]
     lines += [[f"[{titles[name]}]({name}.ipynb)", *rest] for name, *rest in body]
     text = f"# {w['title']}\n\n{w['lead']}\n\n{devices}\n\n{_table(lines)}\n"
     if tested := versions.tested(book):
-        rows_ = _versions(tested, chapters[lang], w)
-        text += f"\n## {w['versions']}\n\n{w['versions_lead']}\n\n{_table(rows_)}\n"
+        table = _table(_versions(tested, chapters[lang], w))
+        text += f"\n## {w['versions']}\n\n{w['versions_lead']}\n\n{table}\n"
     if covered := coverage(book, lang, by_name):
         head = [w["page"], w["entries"], w["missing"]]
         lines = [head, ["---"] * len(head), *covered]
@@ -122,8 +121,7 @@ def coverage(book: Book, lang: str, by_name: Collection[str] = ()) -> list[list[
         BookError: a text or `symptoms.yml` is malformed.
     """
     w, table = words(lang, "status"), []
-    pages = {name for _, names in book.parts for name in names}
-    if "symptoms" in pages:
+    if "symptoms" in book.pages:
         entries = symptoms.load(book).symptoms
         lacking = [
             f'<a href="symptoms.html#{one.id}">{escape(one.title[lang])}</a>'
@@ -133,11 +131,11 @@ def coverage(book: Book, lang: str, by_name: Collection[str] = ()) -> list[list[
         sources = sum(bool(one.found) for one in entries)
         note = w["missing_symptoms"].format(len(lacking), w["comma"].join(lacking), sources)
         table.append(["[](symptoms.md)", str(len(entries)), note])
-    if "pitfalls" in pages:
+    if "pitfalls" in book.pages:
         pitfall_entries = pitfalls.load(book)
         note = w["missing_pitfalls"].format(sum(not one.right for one in pitfall_entries))
         table.append(["[](pitfalls.md)", str(len(pitfall_entries)), note])
-    if "by_name" in pages:
+    if "by_name" in book.pages:
         table.append(["[](by_name.md)", str(len(by_name)), "–"])
     return table
 
@@ -168,7 +166,7 @@ def _versions(
 
 def plain(book: Book, chapters: dict[str, list[Chapter]]) -> str:
     """Return the table as plain English text for a terminal."""
-    table = rows(collect(book, chapters), "en")
+    table = rows(book, collect(book, chapters), "en")
     columns = range(len(table[0]))
     widths = [max(len(row[n]) + row[n].count("中文") * 2 for row in table) for n in columns]
     return "\n".join(

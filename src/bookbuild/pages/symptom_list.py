@@ -7,7 +7,7 @@ from itertools import groupby
 from bookbuild.pages.markdown import fill, page
 from bookbuild.source import symptoms
 from bookbuild.source.checkout import Book
-from bookbuild.source.outline import section
+from bookbuild.source.outline import locate_section
 from bookbuild.source.symptoms import Cause
 from bookbuild.source.words import words
 
@@ -20,7 +20,7 @@ def render(book: Book, lang: str) -> str:
     """
 
     def place(cause: Cause) -> tuple[str, str]:
-        href, titles = section(book, cause)
+        href, titles = locate_section(book, cause.section, cause.where)
         return href, titles[lang]
 
     everything, w = symptoms.load(book).symptoms, words(lang, "symptoms")

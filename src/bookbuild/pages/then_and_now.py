@@ -17,13 +17,13 @@ from bookbuild.source.words import words
 def render(book: Book, lang: str, chapters: list[Chapter]) -> str:
     """Return the page as Markdown."""
     names = [chapter.name for chapter in chapters]
-    slips = chapters_of(book, [OLD_NOTES])[lang] if OLD_NOTES in book.texts else []
+    old_notes = chapters_of(book, [OLD_NOTES])[lang] if OLD_NOTES in book.texts else []
     claims = [c for c in claims_file.load(book) if c.chapter in names]
     groups = []
     for chapter in chapters:
         own = [claim for claim in claims if claim.chapter == chapter.name]
         if own:
-            groups.append((chapter, [(c, _notes(c, lang, [chapter, *slips])) for c in own]))
+            groups.append((chapter, [(c, _notes(c, lang, [chapter, *old_notes])) for c in own]))
     known = {claim.id for claim in claims}
     w, counts = words(lang, "then_and_now"), Counter(claim.verdict for claim in claims)
     body = fill(

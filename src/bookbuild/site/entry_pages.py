@@ -42,10 +42,9 @@ class Entry:
 
 def entries(book: Book, lang: str) -> Iterator[Entry]:
     """Yield the messages and pitfalls if the page that lists them is in the table of contents."""
-    pages = {name for _, names in book.parts for name in names}
-    if "errors" in pages:
+    if "errors" in book.pages:
         yield from (_message(book, lang, message) for message in messages.load(book))
-    if "pitfalls" in pages:
+    if "pitfalls" in book.pages:
         yield from (_pitfall(book, lang, pitfall) for pitfall in pitfalls.load(book))
 
 
@@ -104,7 +103,7 @@ def _html(book: Book, lang: str, entry: Entry) -> str:
         data = metatags.question(page, entry.title, entry.answer)
     else:
         data = metatags.article(page)
-    other = next(language for code, language in book.languages.items() if code != lang)
+    other = book.other_language(lang)
     head = metatags.head(page, data)
     values = {"entry": entry, "page": page, "other": other, "head": head}
     return render("site", "entry.html", words=words(lang, "entries"), **values)

@@ -14,7 +14,7 @@ from bs4 import BeautifulSoup
 from markdownify import MarkdownConverter
 from nbformat import NotebookNode
 
-from bookbuild.notebooks import question_cells, setup_cell
+from bookbuild.notebooks import question_cells
 from bookbuild.notebooks.cells import alt, output, tags
 from bookbuild.notebooks.conversion import MISSING, WAITING
 from bookbuild.notebooks.files import shared
@@ -60,7 +60,7 @@ def chapter(book: Book, lang: str, name: str, notebook: NotebookNode) -> str:
             parts.append(asked[cell.id])
         elif cell.cell_type == "markdown":
             parts += [] if "remove-cell" in tags(cell) else [cell.source]
-        elif cell.id != setup_cell.ID:
+        elif cell.id != texts.SETUP:
             parts.extend(_code(lang, cell))
     text = "\n\n".join(part for part in parts if part)
     return re.sub(r"(\]\([\w-]+)\.ipynb(?=[)#])", r"\1.md", text) + "\n"
@@ -86,7 +86,7 @@ def _questions(book: Book, lang: str, name: str) -> dict[str, str]:
 def _about(book: Book, lang: str, name: str) -> str:
     """Return the quotation below the title: PyTorch version, and links to page and notebook."""
     w = words(lang, "markdown_copies")
-    other = next(language for code, language in book.languages.items() if code != lang)
+    other = book.other_language(lang)
     lines = [w["ran"].format(_under(book, lang, name)), w["marks"]]
     also = [v for v, run in versions.tested(book).items() if name in run["chapters"]]
     if also:

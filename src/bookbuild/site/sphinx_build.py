@@ -38,6 +38,7 @@ from bookbuild.source.checkout import (
     program,
     write_text,
 )
+from bookbuild.source.texts import SETUP
 
 try:
     import fcntl
@@ -244,7 +245,7 @@ def _stamp(site: Path, source: str, branch: Path | None) -> None:
     for path in sorted(site.glob("*/_sources/*.ipynb")):
         notebook = json.loads(path.read_text("utf8"))
         for cell in notebook["cells"]:
-            if cell["id"] == setup_cell.ID:
+            if cell["id"] == SETUP:
                 cell["source"] = source
         path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf8")
         if branch:

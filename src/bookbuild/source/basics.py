@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
 import tempfile
@@ -29,6 +30,12 @@ def read_text(path: Path, where: str) -> str:
         raise BookError(f"{where}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise BookError(f"{where}: not UTF-8 at byte {error.start}") from None
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str = "", cutoff: float = 0.6) -> str:
+    """Return "did you mean …?" with the closest of `known`, or `otherwise` if none is close."""
+    near = difflib.get_close_matches(name, known, 1, cutoff)
+    return f"did you mean {near[0]}?" if near else otherwise
 
 
 def fingerprint(files: Iterable[Path]) -> str:

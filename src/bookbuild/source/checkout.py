@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import os
 import sys
 import sysconfig
@@ -17,6 +16,7 @@ from bookbuild.source.basics import (
     BookError,
     digest,
     fingerprint,
+    nearest,
     read_text,
     write_text,
 )
@@ -176,6 +176,10 @@ class Book:
             for code in LANGUAGES
         }
 
+    def other_language(self, lang: str) -> Language:
+        """Return the language into which pages in `lang` are translated."""
+        return next(language for code, language in self.languages.items() if code != lang)
+
     @cached_property
     def toc(self) -> dict:
         """Contents of `_toc.yml`."""
@@ -239,8 +243,7 @@ class Book:
         """
         for name in names:
             if name not in self.texts:
-                near = difflib.get_close_matches(name, self.texts, 1, 0.4)
-                hint = f"did you mean {near[0]}?" if near else f"have {', '.join(self.texts)}"
+                hint = nearest(name, self.texts, f"have {', '.join(self.texts)}", 0.4)
                 raise BookError(f"no chapter {name!r}: {hint}")
         return [c for c in self.texts if not names or c in names]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
-from collections.abc import Hashable
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import fastjsonschema
 import yaml
 
-from bookbuild.source.basics import LANGUAGES, BookError, read_text
+from bookbuild.source.basics import LANGUAGES, BookError, nearest, read_text
 
 _KINDS = {
     "object": "keys and values",
@@ -125,6 +125,16 @@ def one_line(both: dict[str, str]) -> dict[str, str]:
     return {lang: " ".join(both[lang].split()) for lang in LANGUAGES}
 
 
+def repeated(kind: str, places: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield one line for each value that several places share; a place is (value, location)."""
+    locations = defaultdict(list)
+    for value, where in places:
+        locations[value].append(where)
+    for value, (first, *others) in locations.items():
+        if others:
+            yield f"{first}: the {kind} {value!r} is also that of {', '.join(others)}"
+
+
 # ---------------------------------------------------------------- files
 
 
@@ -228,9 +238,8 @@ def _unknown(error: fastjsonschema.JsonSchemaValueException) -> tuple[Hashable, 
         for key in error.value
         if key not in known and not any(re.search(p, str(key)) for p in patterns)
     )
-    near = difflib.get_close_matches(str(unknown), known, 1)
     expected = ", ".join(known) or error.definition.get("description")
-    hint = f"did you mean {near[0]}?" if near else f"expected {expected}"
+    hint = nearest(str(unknown), known, f"expected {expected}")
     return unknown, f"unknown key {unknown!r}: {hint}"
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from bookbuild.source.basics import nearest
 from bookbuild.source.checkout import LANGUAGES, Book, BookError, read_text
 from bookbuild.source.headings import Heading, anchors, headings
 from bookbuild.source.outline import outline
@@ -77,5 +77,5 @@ def _problem(book: Book, page: str, suffix: str, anchor: str | None) -> str:
 
 
 def _hint(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    return f": did you mean {near[0]}?" if near else ""
+    hint = nearest(name, known)
+    return f": {hint}" if hint else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,14 +21,15 @@ from bookbuild.source.data_files import (
     mapping,
     non_empty_list,
     one_line,
+    repeated,
 )
-from bookbuild.source.outline import section
+from bookbuild.source.outline import locate_section
 from bookbuild.source.typography import lint, lint_english
 
 FOLDER = "messages"
 TORCH = "torch"  # `found: torch`: the constant text occurs in files of installed packages
 MATCHER = Path(__file__).with_name("matcher.yml")
-_VARIABLE = re.compile(r"\{\w+\}")
+VARIABLE = re.compile(r"\{\w+\}")
 _ADVICE = {"cure": TEXT, "cure_zh": TEXT, "section": TEXT}
 _WORDING = mapping({"text": TEXT}, {"found": TEXT, "until": {}}) | {
     "type": ["string", "object"],
@@ -156,12 +156,12 @@ def _entry(row: Row, file: str) -> Entry:
     entry.run, entry.wraps = row.get("run", "").strip(), row.get("wraps", False)
     for wording in row["wordings"]:
         own = {"text": wording} if isinstance(wording, str) else wording
-        if not _VARIABLE.sub("", own["text"]).strip(" :"):
+        if not VARIABLE.sub("", own["text"]).strip(" :"):
             raise BookError(f"{entry.where}: a wording without a constant part: {own['text']!r}")
         entry.wordings.append(" ".join(own["text"].split()))
         entry.proofs.append(own.get("found") or row.get("found", ""))
         entry.until.append(str(own.get("until", "")))
-    variables = set(_VARIABLE.findall(" ".join(entry.wordings)))
+    variables = set(VARIABLE.findall(" ".join(entry.wordings)))
     entry.cases = [_case(case, file, variables) for case in row.get("cases", ())]
     return entry
 
@@ -225,25 +225,15 @@ def problems(book: Book, entries: list[Entry]) -> Iterator[str]:
         if family.page not in pages:
             yield f"book/{FOLDER}/{family.name}.yml: _toc.yml does not list {family.page}"
     everything = [one for entry in entries for one in (entry, *entry.cases)]
-    yield from _repeated("id", [(one.id, one) for one in everything])
-    wordings = [(text.lower(), entry) for entry in entries for text in entry.wordings]
-    yield from _repeated("wording", wordings)
+    yield from repeated("id", ((one.id, one.where) for one in everything))
+    wordings = ((text.lower(), entry.where) for entry in entries for text in entry.wordings)
+    yield from repeated("wording", wordings)
     for one in everything:
-        cause = {lang: _VARIABLE.sub("x", text) for lang, text in one.cause.items()}
+        cause = {lang: VARIABLE.sub("x", text) for lang, text in one.cause.items()}
         for problem in (*lint_english(cause["en"]), *lint(cause["zh"])):
             yield f"{one.where}: {problem}"
         if one.section:
             try:
-                section(book, one)
+                locate_section(book, one.section, one.where)
             except BookError as error:
                 yield str(error)
-
-
-def _repeated(kind: str, pairs: list[tuple[str, Entry]]) -> Iterator[str]:
-    """Yield one line for each value shared by several messages, with their locations."""
-    places = defaultdict(list)
-    for value, entry in pairs:
-        places[value].append(entry.where)
-    for value, where in places.items():
-        if len(where) > 1:
-            yield f"{where[0]}: the {kind} {value!r} is also that of {', '.join(where[1:])}"

@@ -13,6 +13,10 @@ from bookbuild.source.texts import Cell, Text
 from bookbuild.source.texts import load as load_text
 from bookbuild.source.typography import HAN
 
+_ANSWER = re.compile(r"^\*\*(.+?)\*\*\s*$", re.M)
+# A name in inline code, with or without call parentheses, or the text of an external link.
+_NAME = re.compile(r"`([A-Za-z_][\w.]{2,})(?:\([^`]*\))?`|\[`?([A-Za-z][\w.-]{2,})`?\]\(http")
+
 
 @dataclass(frozen=True)
 class Section:
@@ -82,7 +86,7 @@ def _titles(cell: Cell) -> list[dict[str, Heading]]:
     """Return a cell's headings by language; English for both if the Chinese ones do not match."""
     if cell.type != "markdown":
         return []
-    english, chinese = headings(cell.words.en), headings(cell.words.zh or cell.words.en)
+    english, chinese = (headings(cell.words.in_language(lang)) for lang in LANGUAGES)
     chinese = chinese if len(chinese) == len(english) else english
     return [{"en": e, "zh": z} for e, z in zip(english, chinese, strict=True)]
 
@@ -102,29 +106,24 @@ def queries(text: Text, lang: str) -> dict[str, list[str]]:
     }
 
 
-def section(book: Book, entry: Where) -> tuple[str, dict[str, str]]:
-    """Return the address and the titles by language of the section that an entry names.
+def locate_section(book: Book, place: str, where: str) -> tuple[str, dict[str, str]]:
+    """Return the address and the titles by language of the section `place`, `chapter#cell`.
 
     Raises:
-        BookError: the chapter or the cell does not exist.
+        BookError: the chapter or the cell does not exist; the message begins with `where`.
     """
-    name, _, cell_id = entry.section.partition("#")
+    name, _, cell_id = place.partition("#")
     if name not in book.texts:
-        raise BookError(f"{entry.where}: section: no chapter {name!r}")
+        raise BookError(f"{where}: section: no chapter {name!r}")
     chapter = outline(book, name)
     if cell_id and cell_id not in chapter.of_cell:
-        raise BookError(f"{entry.where}: section: {name} has no cell {cell_id!r}")
+        raise BookError(f"{where}: section: {name} has no cell {cell_id!r}")
     first = chapter.sections[0]
     here = chapter.of_cell[cell_id] if cell_id else first
     titles = {lang: heading.plain for lang, heading in here.titles.items()}
     if not here.first:
         titles = {lang: f"{first.titles[lang].plain} › {titles[lang]}" for lang in LANGUAGES}
     return here.href, titles
-
-
-_ANSWER = re.compile(r"^\*\*(.+?)\*\*\s*$", re.M)
-# A name in inline code, with or without call parentheses, or the text of an external link.
-_NAME = re.compile(r"`([A-Za-z_][\w.]{2,})(?:\([^`]*\))?`|\[`?([A-Za-z][\w.-]{2,})`?\]\(http")
 
 
 @dataclass
@@ -140,14 +139,6 @@ class Part:
     code: list[Cell] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Where:
-    """A section as `chapter#cell`, and the location of the entry that names it, for messages."""
-
-    section: str
-    where: str
-
-
 def sections(text: Text) -> Iterator[Part]:
     """Yield the sections of a chapter, except the first one with the title."""
     part = None
@@ -155,8 +146,7 @@ def sections(text: Text) -> Iterator[Part]:
         if cell.type == "markdown" and (titles := headings(cell.words.en)):
             if part:
                 yield part
-            both = {"en": cell.words.en, "zh": cell.words.zh or cell.words.en}
-            answers = {lang: _ANSWER.search(words) for lang, words in both.items()}
+            answers = {lang: _ANSWER.search(cell.words.in_language(lang)) for lang in LANGUAGES}
             bold = {lang: match[1] if match else "" for lang, match in answers.items()}
             answer = {lang: without_links(words) for lang, words in bold.items()}
             part = Part(text.name, cell.id, titles[-1].markdown, answer, cell.queries)

@@ -6,7 +6,6 @@ The wrong code of each rule is in `cases.txt`, which the tests of the rules use.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,8 +20,9 @@ from bookbuild.source.data_files import (
     mapping,
     non_empty_list,
     one_line,
+    repeated,
 )
-from bookbuild.source.outline import Where, section
+from bookbuild.source.outline import locate_section
 from bookbuild.source.typography import lint, lint_english
 
 FILE = "book/review.yml"
@@ -106,7 +106,7 @@ def _rule_text(book: Book, row: Row, family: str, known: dict[str, pitfalls.Pitf
     if bool(pitfall) == bool(row.get("section")):
         raise BookError(f"{where}: expected either the id of a pitfall, or a `section`")
     place = row.get("section") or f"{pitfall.part.name}#{pitfall.part.id}"
-    href, titles = section(book, Where(place, where))
+    href, titles = locate_section(book, place, where)
     why = pitfall.part.answer if pitfall else dict.fromkeys(row["effect"], "")
     effect, fix = one_line(row["effect"]), row["fix"].rstrip()
     return RuleText(
@@ -115,11 +115,8 @@ def _rule_text(book: Book, row: Row, family: str, known: dict[str, pitfalls.Pitf
 
 
 def problems(rules: list[RuleText]) -> Iterator[str]:
-    """Yield one line for each id that several rules share."""
-    for name, count in Counter(one.id for one in rules).items():
-        if count > 1:
-            where = [one.where for one in rules if one.id == name]
-            yield f"{where[0]}: the id is also that of {', '.join(where[1:])}"
+    """Yield one line for each problem of all rules together, such as duplicate ids."""
+    yield from repeated("id", ((one.id, one.where) for one in rules))
     for one in rules:
         yield from (f"{one.where}: {problem}" for problem in lint(one.effect["zh"]))
         yield from (f"{one.where}: {problem}" for problem in lint_english(one.effect["en"]))

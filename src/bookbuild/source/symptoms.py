@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,8 +16,9 @@ from bookbuild.source.data_files import (
     mapping,
     non_empty_list,
     one_line,
+    repeated,
 )
-from bookbuild.source.outline import section
+from bookbuild.source.outline import locate_section
 from bookbuild.source.typography import lint, lint_english
 
 FILE = "book/symptoms.yml"
@@ -130,10 +130,7 @@ def _symptom(row: Row, family: str) -> Symptom:
 def problems(book: Book, symptoms: Symptoms) -> Iterator[str]:
     """Yield one line for each problem of all symptoms together, such as duplicate ids."""
     rows = symptoms.symptoms
-    for name, count in Counter(one.id for one in rows).items():
-        if count > 1:
-            where = [one.where for one in rows if one.id == name]
-            yield f"{where[0]}: the id is also that of {', '.join(where[1:])}"
+    yield from repeated("id", ((one.id, one.where) for one in rows))
     for one in rows:
         both = [one.title, one.sign, *(cause.text for cause in one.causes)]
         for text in [*one.also["zh"], *(words["zh"] for words in both)]:
@@ -143,7 +140,7 @@ def problems(book: Book, symptoms: Symptoms) -> Iterator[str]:
         for cause in one.causes:
             if cause.section:
                 try:
-                    section(book, cause)
+                    locate_section(book, cause.section, cause.where)
                 except BookError as error:
                     yield str(error)
     without = [c for one in rows for c in one.causes if not c.section]

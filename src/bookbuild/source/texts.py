@@ -52,7 +52,6 @@ a translator and a reviewer would look at two diffs instead of one.
 
 from __future__ import annotations
 
-import difflib
 import io
 import re
 import tokenize
@@ -63,6 +62,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from bookbuild.source import questions
+from bookbuild.source.basics import nearest
 from bookbuild.source.checkout import Book, BookError, read_text
 from bookbuild.source.headings import headings
 
@@ -84,10 +84,7 @@ TAGS = {
 }
 _CONTRARY = ({"wrong", "right"}, {"exercise", "solution"})
 _MAX_LINE = 5_000  # limit of a line, in characters
-_KINDS = "summary|md|code|zh|queries|alt|cause|pitfall|predict"
 _LONGEST_QUERY = 60  # characters
-# A misspelt mark: percent signs and a block kind with wrong spacing, count or width.
-_LIKE_MARK = re.compile(rf"\s*(?:[%％]{{3,}}|[%％]{{2}}\s*(?:{_KINDS})\b)")
 _CONFLICT = re.compile(r"(?:<{7}|>{7}|\|{7})(?: |$)|={7}$")
 _PLACEHOLDER = re.compile(r"\{\{ [^{}\n]*\}\}|\{\{\w{4,}\}\}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff]")
@@ -101,6 +98,10 @@ class Words:
     line: int
     zh: str | None = None
     zh_line: int = 0
+
+    def in_language(self, lang: str) -> str:
+        """Return the text in `lang`, in English without a translation."""
+        return (self.zh or self.en) if lang == "zh" else self.en
 
 
 @dataclass
@@ -219,9 +220,8 @@ class _Parser:
         """Return the chapter."""
         for block in _blocks(text):
             if block.kind not in self.BLOCKS:
-                near = difflib.get_close_matches(block.kind, self.BLOCKS, 1)
-                hint = f": did you mean `%%% {near[0]}`?" if near else ""
-                raise block.error(f"unknown block `%%% {block.kind}`{hint}")
+                hint = nearest(block.kind, self.BLOCKS, f"expected {', '.join(self.BLOCKS)}")
+                raise block.error(f"unknown block `%%% {block.kind}`: {hint}")
             if block.rest and block.kind not in ("md", "code"):
                 raise block.error(f"`%%% {block.kind}` takes no words, got {block.rest!r}")
             self.BLOCKS[block.kind](self, block)
@@ -302,6 +302,10 @@ class _Parser:
     }
 
 
+# A misspelt mark: percent signs and a block kind with wrong spacing, count or width.
+_LIKE_MARK = re.compile(rf"\s*(?:[%％]{{3,}}|[%％]{{2}}\s*(?:{'|'.join(_Parser.BLOCKS)})\b)")
+
+
 def _blocks(text: str) -> Iterator[_Block]:
     marks = list(_MARK.finditer(text))
     if text[: marks[0].start() if marks else None].strip():
@@ -354,8 +358,7 @@ def tag_problem(tags: list[str]) -> str:
     """Return the first problem of a cell's tags, "" if there is none."""
     for tag in tags:
         if tag not in TAGS:
-            near = difflib.get_close_matches(tag, TAGS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(TAGS)}"
+            hint = nearest(tag, TAGS, f"expected {', '.join(TAGS)}")
             return f"unknown tag {tag!r}: {hint}"
         if tags.count(tag) > 1:
             return f"the tag {tag} is given twice"

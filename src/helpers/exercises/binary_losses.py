@@ -115,6 +115,71 @@ def check_dice(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
     return verdict(leaves(answer, "p", "t"), [_dice_value, _dice_empty, _dice_half, _dice_gradient])
 
 
+def _masked_mean_draw() -> tuple[Tensor, Tensor]:
+    size = between(6, 9)
+    keep = torch.arange(size) < between(2, 4)
+    return torch.rand(size, requires_grad=True), keep[torch.randperm(size)]
+
+
+def _masked_mean_value(f):
+    for _ in range(6):
+        _masked_mean_compare(f, *_masked_mean_draw())
+    for count in (1, 20, 40):
+        loss, keep = torch.rand(40), torch.arange(40) < count
+        loss[0], loss[5:9] = 0, 0  # a loss of 0 counts
+        _masked_mean_compare(f, loss.requires_grad_(), keep)
+    _masked_mean_compare(f, torch.rand(1, requires_grad=True), torch.ones(1, dtype=torch.bool))
+    keep = (torch.randperm(12) < 5).view(3, 4)
+    _masked_mean_compare(f, torch.rand(3, 4, requires_grad=True), keep)  # a loss per pixel or word
+
+
+def _masked_mean_compare(f, loss: Tensor, keep: Tensor):
+    got = one_number(f(loss, keep))
+    if torch.allclose(got, loss[keep].mean()):
+        same_gradient(got, loss[keep].mean(), loss)
+        return
+    assert not torch.allclose(got, (loss * keep).mean()), (
+        "divide by the number of losses kept, not by all of them"
+    )
+    raise AssertionError("not the mean of the losses kept")
+
+
+def _masked_mean_nothing(f):
+    loss, _ = _masked_mean_draw()
+    got = one_number(f(loss, torch.zeros(len(loss), dtype=torch.bool)))
+    assert not got.isnan(), "with nothing kept the result is nan: 0 / 0"
+    assert got == 0, "with nothing kept the result is not 0"
+    assert got.requires_grad, "with nothing kept the result has no graph: backward() raises"
+    (gradient,) = torch.autograd.grad(got, loss, allow_unused=True)
+    assert gradient is not None, "with nothing kept the result is not computed from the losses"
+    assert not gradient.any(), "with nothing kept the gradient is not 0"
+
+
+def _masked_mean_left_out(f):
+    loss, keep = _masked_mean_draw()
+    for junk, name in ((torch.nan, "a nan"), (torch.inf, "an inf")):
+        got = one_number(f(torch.where(keep, loss, junk), keep))
+        assert torch.allclose(got, loss[keep].mean()), (
+            f"{name} among the losses that are not kept changes the mean: 0 * nan is nan"
+        )
+    got = one_number(f(loss * torch.nan, torch.zeros(len(loss), dtype=torch.bool)))
+    assert got == 0, "with nothing kept and nan among the losses the result is not 0"
+
+
+def _masked_mean_kept(f):
+    loss, keep = _masked_mean_draw()
+    one = torch.arange(len(loss)) == keep.nonzero()[0]  # the others that are kept are finite
+    got = one_number(f(torch.where(one, torch.nan, loss), keep))
+    assert got.isnan(), "a nan among the losses kept is hidden: it must remain in the result"
+    for inf in (torch.inf, -torch.inf):
+        got = one_number(f(torch.where(one, inf, loss), keep))
+        assert got == inf, "an inf among the losses kept is hidden: it must remain in the result"
+
+
+def _masked_mean_dtypes(f):
+    in_dtypes(f, lambda loss, keep: loss[keep].mean(), *_masked_mean_draw(), wider=True)
+
+
 def check_masked_mean(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
     """Check `answer(loss, keep)`: the mean of the losses kept, and 0 where none is.
 
@@ -123,64 +188,13 @@ def check_masked_mean(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
     number of losses and of those that are kept varies.
     """
 
-    def draw() -> tuple[Tensor, Tensor]:
-        size = between(6, 9)
-        keep = torch.arange(size) < between(2, 4)
-        return torch.rand(size, requires_grad=True), keep[torch.randperm(size)]
-
-    def value(f):
-        for _ in range(6):
-            compare(f, *draw())
-        for count in (1, 20, 40):
-            loss, keep = torch.rand(40), torch.arange(40) < count
-            loss[0], loss[5:9] = 0, 0  # a loss of 0 counts
-            compare(f, loss.requires_grad_(), keep)
-        compare(f, torch.rand(1, requires_grad=True), torch.ones(1, dtype=torch.bool))
-        keep = (torch.randperm(12) < 5).view(3, 4)
-        compare(f, torch.rand(3, 4, requires_grad=True), keep)  # a loss per pixel or word
-
-    def compare(f, loss: Tensor, keep: Tensor):
-        got = one_number(f(loss, keep))
-        if torch.allclose(got, loss[keep].mean()):
-            same_gradient(got, loss[keep].mean(), loss)
-            return
-        assert not torch.allclose(got, (loss * keep).mean()), (
-            "divide by the number of losses kept, not by all of them"
-        )
-        raise AssertionError("not the mean of the losses kept")
-
-    def nothing(f):
-        loss, _ = draw()
-        got = one_number(f(loss, torch.zeros(len(loss), dtype=torch.bool)))
-        assert not got.isnan(), "with nothing kept the result is nan: 0 / 0"
-        assert got == 0, "with nothing kept the result is not 0"
-        assert got.requires_grad, "with nothing kept the result has no graph: backward() raises"
-        (gradient,) = torch.autograd.grad(got, loss, allow_unused=True)
-        assert gradient is not None, "with nothing kept the result is not computed from the losses"
-        assert not gradient.any(), "with nothing kept the gradient is not 0"
-
-    def garbage(f):
-        loss, keep = draw()
-        for junk, name in ((torch.nan, "a nan"), (torch.inf, "an inf")):
-            got = one_number(f(torch.where(keep, loss, junk), keep))
-            assert torch.allclose(got, loss[keep].mean()), (
-                f"{name} among the losses that are not kept changes the mean: 0 * nan is nan"
-            )
-        got = one_number(f(loss * torch.nan, torch.zeros(len(loss), dtype=torch.bool)))
-        assert got == 0, "with nothing kept and nan among the losses the result is not 0"
-
-    def honest(f):
-        loss, keep = draw()
-        one = torch.arange(len(loss)) == keep.nonzero()[0]  # the others that are kept are finite
-        got = one_number(f(torch.where(one, torch.nan, loss), keep))
-        assert got.isnan(), "a nan among the losses kept is hidden: it must remain in the result"
-        for inf in (torch.inf, -torch.inf):
-            got = one_number(f(torch.where(one, inf, loss), keep))
-            assert got == inf, (
-                "an inf among the losses kept is hidden: it must remain in the result"
-            )
-
-    def dtypes(f):
-        in_dtypes(f, lambda loss, keep: loss[keep].mean(), *draw(), wider=True)
-
-    return verdict(leaves(answer, "loss", "keep"), [value, nothing, garbage, honest, dtypes])
+    return verdict(
+        leaves(answer, "loss", "keep"),
+        [
+            _masked_mean_value,
+            _masked_mean_nothing,
+            _masked_mean_left_out,
+            _masked_mean_kept,
+            _masked_mean_dtypes,
+        ],
+    )

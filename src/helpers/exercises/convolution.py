@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.convolution import adaptive_windows, conv_output_size
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, an_int, in_dtypes, unchanged
+from helpers.exercises.tools import a_tensor, an_int, between, in_dtypes, unchanged
 
 
 def check_output_padding(answer: Callable[[int, int, int, int, int], int]) -> Verdict:
@@ -69,66 +69,71 @@ class _NoAdaptive(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def _adaptive_test(
+    what: str, draw: Callable[[], tuple[int, int]], dtype: torch.dtype = torch.float32
+):
+    def same(f):
+        n, o = draw()
+        x = torch.randn(*((2, 3) if n > 1 else (1, 1)), n, dtype=dtype)
+        x[..., 0] *= 1e4
+        with unchanged(x=x), _NoAdaptive():
+            got = f(x, o)
+        want = F.adaptive_avg_pool1d(x, o)
+        a_tensor(got)
+        assert got.shape == want.shape, (
+            f"from size {n} to {o}: expected shape {tuple(want.shape)}, got {tuple(got.shape)}"
+        )
+        assert got.dtype == dtype, f"from {dtype} it returned {got.dtype}: keep the dtype of x"
+        near = 1e-5 if dtype == torch.float32 else 1e-12
+        close = torch.isclose(got, want, rtol=near, atol=near)
+        wrong = (~close).any(0).any(0).nonzero().flatten()
+        assert not len(wrong), (
+            f"from size {n} to {o} ({what}): output position {int(wrong[0])} is not the mean "
+            f"of the input positions {list(range(*adaptive_windows(n, o)[wrong[0]]))}"
+        )
+
+    return same
+
+
+def _adaptive_gradient(f):
+    n, o = _adaptive_smaller()
+    x, upstream = torch.randn(2, 3, n, requires_grad=True), torch.randn(2, 3, o)
+    got = f(x, o)
+    assert got.requires_grad, "the result has no graph, so no gradient flows to x"
+    (gradient,) = torch.autograd.grad(got, x, upstream)
+    (right,) = torch.autograd.grad(F.adaptive_avg_pool1d(x, o), x, upstream)
+    assert torch.allclose(gradient, right, atol=1e-5), "the gradient is not that of the means"
+
+
+def _adaptive_divides() -> tuple[int, int]:
+    o = between(1, 4)
+    return o * between(2, 3), o
+
+
+def _adaptive_smaller() -> tuple[int, int]:
+    o = between(3, 6)
+    return 2 * o - 1, o
+
+
+def _adaptive_larger() -> tuple[int, int]:
+    n = between(3, 6)
+    return n, 2 * n - 1
+
+
 def check_adaptive(answer: Callable[[Tensor, int], Tensor]) -> Verdict:
     """Check `answer(x, o)`: adaptive average pooling of `x` (N, C, n) to `o` cells, by hand."""
-
-    def test(what: str, draw: Callable[[], tuple[int, int]], dtype: torch.dtype = torch.float32):
-        def same(f):
-            n, o = draw()
-            x = torch.randn(*((2, 3) if n > 1 else (1, 1)), n, dtype=dtype)
-            x[..., 0] *= 1e4
-            with unchanged(x=x), _NoAdaptive():
-                got = f(x, o)
-            want = F.adaptive_avg_pool1d(x, o)
-            a_tensor(got)
-            assert got.shape == want.shape, (
-                f"from size {n} to {o}: expected shape {tuple(want.shape)}, got {tuple(got.shape)}"
-            )
-            assert got.dtype == dtype, f"from {dtype} it returned {got.dtype}: keep the dtype of x"
-            near = 1e-5 if dtype == torch.float32 else 1e-12
-            close = torch.isclose(got, want, rtol=near, atol=near)
-            wrong = (~close).any(0).any(0).nonzero().flatten()
-            assert not len(wrong), (
-                f"from size {n} to {o} ({what}): output position {int(wrong[0])} is not the mean "
-                f"of the input positions {list(range(*adaptive_windows(n, o)[wrong[0]]))}"
-            )
-
-        return same
-
-    def gradient(f):
-        n, o = smaller()
-        x, upstream = torch.randn(2, 3, n, requires_grad=True), torch.randn(2, 3, o)
-        got = f(x, o)
-        assert got.requires_grad, "the result has no graph, so no gradient flows to x"
-        (gradient,) = torch.autograd.grad(got, x, upstream)
-        (right,) = torch.autograd.grad(F.adaptive_avg_pool1d(x, o), x, upstream)
-        assert torch.allclose(gradient, right, atol=1e-5), "the gradient is not that of the means"
-
-    def number(low: int, high: int) -> int:
-        return int(torch.randint(low, high, ()))
-
-    def divides() -> tuple[int, int]:
-        o = number(1, 5)
-        return o * number(2, 4), o
-
-    def smaller() -> tuple[int, int]:
-        o = number(3, 7)
-        return 2 * o - 1, o
-
-    def larger() -> tuple[int, int]:
-        n = number(3, 7)
-        return n, 2 * n - 1
 
     return verdict(
         answer,
         [
-            test("the sizes divide", divides),
-            test("they do not divide", smaller),
-            test("more positions than the input", larger),
-            test("float64", smaller, torch.float64),
-            test("a single position", lambda: (1, 1)),
-            test("many positions", lambda: (36, 28)),  # (i + 1) * (n / o) rounds up too far here
-            gradient,
+            _adaptive_test("the sizes divide", _adaptive_divides),
+            _adaptive_test("they do not divide", _adaptive_smaller),
+            _adaptive_test("more positions than the input", _adaptive_larger),
+            _adaptive_test("float64", _adaptive_smaller, torch.float64),
+            _adaptive_test("a single position", lambda: (1, 1)),
+            # (i + 1) * (n / o) rounds up too far for these sizes
+            _adaptive_test("many positions", lambda: (36, 28)),
+            _adaptive_gradient,
         ],
     )
 

@@ -62,6 +62,72 @@ def check_share(answer: Callable[[int, Any], Iterable[int]]) -> Verdict:
     return verdict(answer, [alone, once, blocks, even])
 
 
+def _pad_batch():
+    lengths = torch.randperm(6)[:4] + 1
+    # values often used as padding are real here
+    real = torch.tensor([-1.0, 0.0, 1.0, -100.0, -999.0, 1e9, -1e9, math.inf, -math.inf])
+    return [real[torch.randint(len(real), (int(n),))] for n in lengths]
+
+
+def _pad_pair(f, samples):
+    with random_state_kept(RANDOM):
+        got = leaves(f, "samples")(samples)
+    pair = isinstance(got, (tuple, list)) and len(got) == 2
+    assert pair and all(isinstance(t, Tensor) for t in got), "expected a pair of tensors"
+    return got
+
+
+def _pad_values(f):
+    samples = _pad_batch()
+    values, _ = _pad_pair(f, samples)
+    shape = (len(samples), max(map(len, samples)))
+    assert values.shape == shape, f"expected values of shape {shape}, got {tuple(values.shape)}"
+    for row, sample in zip(values, samples, strict=True):
+        assert torch.equal(row[: len(sample)], sample), "a sample is not at the start of its row"
+        assert not row[len(sample) :].any(), "the padding is not 0"
+
+
+def _pad_mask(f):
+    samples = _pad_batch()
+    samples[0][:] = 0  # real zeros are not padding
+    values, real = _pad_pair(f, samples)
+    assert real.dtype == torch.bool, f"expected a mask of bool, got {real.dtype}"
+    assert real.shape == values.shape, "expected a mask of the shape of the values"
+    lengths = torch.tensor([len(sample) for sample in samples])
+    want = torch.arange(values.shape[1]) < lengths[:, None]
+    assert not torch.equal(real, ~want), "the mask is True at the padding: invert it"
+    assert torch.equal(real, want), "the mask is wrong: a real 0 is not padding"
+    for marker in (-100.0, -1.0, math.inf, -math.inf, math.nan):
+        marked, seen = _pad_pair(f, [torch.full((1,), marker), torch.ones(2)])
+        kept = str(marked[0, 0].item()) == str(marker)  # nan, too
+        assert kept and seen.tolist() == [[True, False], [True, True]], (
+            f"the mask is wrong: a real value may be {marker}; use the lengths"
+        )
+
+
+def _pad_dtypes(f):
+    for dtype in (torch.int64, torch.float64, torch.float16, torch.uint8):
+        limit = 1 / 3 if dtype.is_floating_point else torch.iinfo(dtype).max
+        samples = [torch.tensor([0, limit, 1], dtype=dtype), torch.arange(1).to(dtype)]
+        values, _ = _pad_pair(f, samples)
+        name = str(dtype).removeprefix("torch.")
+        assert values.dtype == dtype, f"{name} samples became {values.dtype}"
+        assert torch.equal(values[0], samples[0]), f"{name} samples were rounded: keep {name}"
+    for dtype in (torch.bfloat16, torch.uint8):  # 257 is no number of these dtypes
+        _, real = _pad_pair(f, [torch.ones(n, dtype=dtype) for n in (257, 300, 1)])
+        assert real.sum(1).tolist() == [257, 300, 1], (
+            f"the mask is wrong for 257 {dtype} values: keep the lengths as int64"
+        )
+
+
+def _pad_gradient(f):
+    samples = [torch.rand(3, requires_grad=True), torch.rand(1, requires_grad=True)]
+    values, _ = _pad_pair(f, samples)
+    lost = "the gradient does not flow from the padded batch to the samples"
+    for got in learns(values, samples, lost):
+        assert torch.equal(got, torch.ones_like(got)), "the gradient of a sample is wrong"
+
+
 def check_pad(answer: Callable[[list[Tensor]], tuple[Tensor, Tensor]]) -> Verdict:
     """Check `answer(samples)`: 1-D tensors padded with 0 to (N, T), and a mask of the real values.
 
@@ -69,66 +135,4 @@ def check_pad(answer: Callable[[list[Tensor]], tuple[Tensor, Tensor]]) -> Verdic
     values.
     """
 
-    def batch():
-        lengths = torch.randperm(6)[:4] + 1
-        # values often used as padding are real here
-        real = torch.tensor([-1.0, 0.0, 1.0, -100.0, -999.0, 1e9, -1e9, math.inf, -math.inf])
-        return [real[torch.randint(len(real), (int(n),))] for n in lengths]
-
-    def both(f, samples):
-        with random_state_kept(RANDOM):
-            got = leaves(f, "samples")(samples)
-        pair = isinstance(got, (tuple, list)) and len(got) == 2
-        assert pair and all(isinstance(t, Tensor) for t in got), "expected a pair of tensors"
-        return got
-
-    def padded(f):
-        samples = batch()
-        values, _ = both(f, samples)
-        shape = (len(samples), max(map(len, samples)))
-        assert values.shape == shape, f"expected values of shape {shape}, got {tuple(values.shape)}"
-        for row, sample in zip(values, samples, strict=True):
-            assert torch.equal(row[: len(sample)], sample), (
-                "a sample is not at the start of its row"
-            )
-            assert not row[len(sample) :].any(), "the padding is not 0"
-
-    def mask(f):
-        samples = batch()
-        samples[0][:] = 0  # real zeros are not padding
-        values, real = both(f, samples)
-        assert real.dtype == torch.bool, f"expected a mask of bool, got {real.dtype}"
-        assert real.shape == values.shape, "expected a mask of the shape of the values"
-        lengths = torch.tensor([len(sample) for sample in samples])
-        want = torch.arange(values.shape[1]) < lengths[:, None]
-        assert not torch.equal(real, ~want), "the mask is True at the padding: invert it"
-        assert torch.equal(real, want), "the mask is wrong: a real 0 is not padding"
-        for marker in (-100.0, -1.0, math.inf, -math.inf, math.nan):
-            marked, seen = both(f, [torch.full((1,), marker), torch.ones(2)])
-            kept = str(marked[0, 0].item()) == str(marker)  # nan, too
-            assert kept and seen.tolist() == [[True, False], [True, True]], (
-                f"the mask is wrong: a real value may be {marker}; use the lengths"
-            )
-
-    def types(f):
-        for dtype in (torch.int64, torch.float64, torch.float16, torch.uint8):
-            limit = 1 / 3 if dtype.is_floating_point else torch.iinfo(dtype).max
-            samples = [torch.tensor([0, limit, 1], dtype=dtype), torch.arange(1).to(dtype)]
-            values, _ = both(f, samples)
-            name = str(dtype).removeprefix("torch.")
-            assert values.dtype == dtype, f"{name} samples became {values.dtype}"
-            assert torch.equal(values[0], samples[0]), f"{name} samples were rounded: keep {name}"
-        for dtype in (torch.bfloat16, torch.uint8):  # 257 is no number of these dtypes
-            _, real = both(f, [torch.ones(n, dtype=dtype) for n in (257, 300, 1)])
-            assert real.sum(1).tolist() == [257, 300, 1], (
-                f"the mask is wrong for 257 {dtype} values: keep the lengths as int64"
-            )
-
-    def gradient(f):
-        samples = [torch.rand(3, requires_grad=True), torch.rand(1, requires_grad=True)]
-        values, _ = both(f, samples)
-        lost = "the gradient does not flow from the padded batch to the samples"
-        for got in learns(values, samples, lost):
-            assert torch.equal(got, torch.ones_like(got)), "the gradient of a sample is wrong"
-
-    return verdict(answer, [padded, mask, types, gradient])
+    return verdict(answer, [_pad_values, _pad_mask, _pad_dtypes, _pad_gradient])

@@ -132,7 +132,7 @@ def _ddim_value(f: Callable) -> None:
         got = a_tensor(f(*inputs), shape, torch.float32)
         if torch.allclose(got, _ddim(*inputs), rtol=1e-4, atol=1e-4):
             continue
-        x, predicted, t, before, bars = inputs
+        x, predicted, t, _before, bars = inputs
         near = _ddim(x, predicted, t, t - 1, bars)
         assert not torch.allclose(got, near, rtol=1e-4, atol=1e-4), (
             "this is the step to t - 1: steps may be skipped, use `before`"

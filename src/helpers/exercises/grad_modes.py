@@ -168,7 +168,7 @@ def _stream_case(dtype=torch.float32):
 
 
 def _stream_walk(f, net, batches):
-    """The outputs, and after each of them whether gradients are on here."""
+    """Return the outputs, and the caller's grad mode after each."""
     outputs, flags, stream = [], [], iter(f(net, batches))
     try:
         for out in stream:

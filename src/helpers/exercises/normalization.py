@@ -104,6 +104,70 @@ def check_recompute(answer: Callable[[nn.Module, Iterable[Tensor]], Any]) -> Ver
     return verdict(answer, tests)
 
 
+_DIGITS = "float64 statistics give a {} with the digits of float32: counts / counts.sum()?"
+
+
+def _merge_case() -> tuple[list[Tensor], Tensor]:
+    counts = [2, 3, 5, 9]
+    order = torch.randperm(4).tolist()
+    offset = torch.tensor([-4.0, -1.0, 2.0, 6.0], dtype=torch.double)
+    shards = [
+        torch.randn(counts[i], 3, dtype=torch.double) * (1 + k) + offset[k]
+        for k, i in enumerate(order)
+    ]
+    means = torch.stack([s.mean(0) for s in shards])
+    variances = torch.stack([s.var(0, correction=0) for s in shards])
+    return [means, variances, torch.tensor([len(s) for s in shards])], torch.cat(shards)
+
+
+def _merge_results(f: Callable) -> tuple[Tensor, Tensor, Tensor]:
+    inputs, whole = _merge_case()
+    got = leaves(f, "means", "variances", "counts")(*inputs)
+    tensors(got, 2, "return two tensors: mean, variance")
+    for name, t in zip(("mean", "variance"), got, strict=True):
+        shape = tuple(t.shape)
+        assert shape == (3,), f"the {name} should have one number per channel, got {shape}"
+        dtype = "float64"
+        assert t.dtype == torch.double, f"{dtype} statistics give a {name} of {t.dtype}"
+    return (*got, whole)
+
+
+def _merge_mean(f: Callable) -> None:
+    got, _, whole = _merge_results(f)
+    what = "the mean is not that of the whole batch: the shards have different sizes"
+    assert torch.allclose(got, whole.mean(0), atol=1e-4), what
+    assert torch.allclose(got, whole.mean(0), rtol=0, atol=1e-10), _DIGITS.format("mean")
+
+
+def _merge_variance(f: Callable) -> None:
+    _, got, whole = _merge_results(f)
+    right = whole.var(0, correction=0)
+    what = "that is the unbiased variance: divide by the number of samples"
+    assert not torch.allclose(got, whole.var(0), atol=1e-4), what
+    what = "the variance is too small: the means of the shards differ, and that adds to it"
+    assert not (got < right - 1e-4).any(), what
+    assert torch.allclose(got, right, atol=1e-4), "the variance is not that of the whole batch"
+    assert torch.allclose(got, right, rtol=0, atol=1e-10), _DIGITS.format("variance")
+
+
+def _merge_single(f: Callable) -> None:
+    means, variances, counts = (t[:1] for t in _merge_case()[0])
+    for got, right in zip(f(means, variances, counts), (means[0], variances[0]), strict=True):
+        close(got, right, "with one shard the result is its mean and variance")
+
+
+def _merge_float32(f: Callable) -> None:
+    (means, variances, counts), whole = _merge_case()
+    mean, got = f((means + 30_000).float(), variances.float(), counts)
+    for name, t in zip(("mean", "variance"), (mean, got), strict=True):
+        dtype = "float32"
+        assert t.dtype == torch.float32, f"{dtype} statistics give a {name} of {t.dtype}"
+    what = "in float32, means near 30000: the mean is not that of the whole batch"
+    assert torch.allclose(mean.double(), whole.mean(0) + 30_000, rtol=0, atol=0.05), what
+    what = "in float32, means near 30000: two large squares were subtracted"
+    assert torch.allclose(got.double(), whole.var(0, correction=0), rtol=0.05), what
+
+
 def check_merge(answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> Verdict:
     """Check `answer(means, variances, counts)`: the mean and biased variance of the whole batch.
 
@@ -111,64 +175,8 @@ def check_merge(answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]
     30000, float32; `counts` has shape (shards,), int64. The result is a pair of tensors of shape
     (channels,) with the dtype of `means`.
     """
-    digits = "float64 statistics give a {} with the digits of float32: counts / counts.sum()?"
 
-    def case() -> tuple[list[Tensor], Tensor]:
-        counts = [2, 3, 5, 9]
-        order = torch.randperm(4).tolist()
-        offset = torch.tensor([-4.0, -1.0, 2.0, 6.0], dtype=torch.double)
-        shards = [
-            torch.randn(counts[i], 3, dtype=torch.double) * (1 + k) + offset[k]
-            for k, i in enumerate(order)
-        ]
-        means = torch.stack([s.mean(0) for s in shards])
-        variances = torch.stack([s.var(0, correction=0) for s in shards])
-        return [means, variances, torch.tensor([len(s) for s in shards])], torch.cat(shards)
-
-    def run(f: Callable) -> tuple[Tensor, Tensor, Tensor]:
-        inputs, whole = case()
-        got = leaves(f, "means", "variances", "counts")(*inputs)
-        tensors(got, 2, "return two tensors: mean, variance")
-        for name, t in zip(("mean", "variance"), got, strict=True):
-            shape = tuple(t.shape)
-            assert shape == (3,), f"the {name} should have one number per channel, got {shape}"
-            dtype = "float64"
-            assert t.dtype == torch.double, f"{dtype} statistics give a {name} of {t.dtype}"
-        return (*got, whole)
-
-    def mean(f: Callable) -> None:
-        got, _, whole = run(f)
-        what = "the mean is not that of the whole batch: the shards have different sizes"
-        assert torch.allclose(got, whole.mean(0), atol=1e-4), what
-        assert torch.allclose(got, whole.mean(0), rtol=0, atol=1e-10), digits.format("mean")
-
-    def variance(f: Callable) -> None:
-        _, got, whole = run(f)
-        right = whole.var(0, correction=0)
-        what = "that is the unbiased variance: divide by the number of samples"
-        assert not torch.allclose(got, whole.var(0), atol=1e-4), what
-        what = "the variance is too small: the means of the shards differ, and that adds to it"
-        assert not (got < right - 1e-4).any(), what
-        assert torch.allclose(got, right, atol=1e-4), "the variance is not that of the whole batch"
-        assert torch.allclose(got, right, rtol=0, atol=1e-10), digits.format("variance")
-
-    def single(f: Callable) -> None:
-        means, variances, counts = (t[:1] for t in case()[0])
-        for got, right in zip(f(means, variances, counts), (means[0], variances[0]), strict=True):
-            close(got, right, "with one shard the result is its mean and variance")
-
-    def far_away(f: Callable) -> None:
-        (means, variances, counts), whole = case()
-        mean, got = f((means + 30_000).float(), variances.float(), counts)
-        for name, t in zip(("mean", "variance"), (mean, got), strict=True):
-            dtype = "float32"
-            assert t.dtype == torch.float32, f"{dtype} statistics give a {name} of {t.dtype}"
-        what = "in float32, means near 30000: the mean is not that of the whole batch"
-        assert torch.allclose(mean.double(), whole.mean(0) + 30_000, rtol=0, atol=0.05), what
-        what = "in float32, means near 30000: two large squares were subtracted"
-        assert torch.allclose(got.double(), whole.var(0, correction=0), rtol=0.05), what
-
-    return verdict(answer, [mean, variance, single, far_away])
+    return verdict(answer, [_merge_mean, _merge_variance, _merge_single, _merge_float32])
 
 
 def _init_model() -> nn.Sequential:

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tensor_recipes import _on_one_device
-from helpers.exercises.tools import a_tensor, in_dtypes, leaves
+from helpers.exercises.tools import a_tensor, in_dtypes, leaves, on_one_device
 from helpers.performance import operators, waits
 
 
@@ -158,7 +157,7 @@ def _nearest_free(f: Callable) -> None:
         f"{reads[0].call} in the line `{reads[0].line}` reads values into Python: "
         "use a PyTorch function for the search"
     )
-    _on_one_device(f, points, centres)
+    on_one_device(f, points, centres)
 
 
 def _nearest_count(f: Callable) -> None:
@@ -184,6 +183,68 @@ def check_nearest(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
     )
 
 
+def _below_compare(f: Callable, numbers: Iterable[float], limit: float, complaint: str) -> None:
+    losses = torch.tensor(list(numbers), requires_grad=True)
+    got = leaves(f, "losses")(losses, limit)
+    assert isinstance(got, Tensor) and got.shape == (), "return a tensor of shape ()"
+    assert got.dtype == losses.dtype, f"{losses.dtype} losses give {got.dtype}"
+    counts = (losses < limit).detach()
+    want = losses.detach()[counts].mean() if counts.any() else torch.zeros(())
+    assert torch.isclose(got, want), f"{complaint}: expected {want:.3f}, got {got.item():.3f}"
+    assert got.requires_grad, f"{complaint}: the result has no graph"
+    got.backward()
+    slope = counts / counts.sum().clamp(min=1)
+    assert torch.allclose(losses.grad, slope), f"{complaint}: the gradient is wrong"
+
+
+def _below_some(f: Callable) -> None:
+    _below_compare(
+        f,
+        torch.rand(9).tolist() + [5.0, 7.0],
+        2.0,
+        "wrong where two losses are not below the limit",
+    )
+    _below_compare(f, [0.0, 1.0, 5.0, 7.0], 2.0, "wrong where two losses are not below the limit")
+    _below_compare(f, (-torch.rand(5)).tolist() + [3.0], 1.0, "wrong for negative losses")
+    _below_compare(f, [2.0, 1.0], 2.0, "wrong: a loss equal to the limit is not below it")
+
+
+def _below_none(f: Callable) -> None:
+    _below_compare(f, [3.0, 4.0], 1.0, "wrong where no loss is below the limit")
+
+
+def _below_all(f: Callable) -> None:
+    for n in (4, 1):
+        _below_compare(f, torch.rand(n).tolist(), 2.0, "wrong where all losses are below the limit")
+
+
+def _below_nonfinite(f: Callable) -> None:
+    _below_compare(f, [0.5, math.inf, 1.5], 2.0, "wrong with inf")
+    _below_compare(f, [0.5, math.nan, 1.5], 2.0, "wrong with nan")
+    _below_compare(f, [0.5, -math.inf, 1.5], 2.0, "wrong with -inf, which is below the limit")
+
+
+def _below_device(f: Callable) -> None:
+    reads = waits(lambda: f(torch.rand(6, requires_grad=True), 0.5))
+    assert not reads, f"it synchronizes with the GPU: {reads[0].call} in the line `{reads[0].line}`"
+    on_one_device(f, torch.rand(6), 0.5)
+
+
+def _below_dtypes(f: Callable) -> None:
+    f = leaves(f, "losses")
+    in_dtypes(f, lambda x, limit: x[x < limit].mean(), torch.rand(6), 2.0)
+    half = torch.full((100,), 1000.0, dtype=torch.float16)
+    got = f(half, 2000.0)
+    assert torch.isclose(got, half[0], rtol=0.01), (
+        f"the mean of 100 losses of 1000 in float16 is {got.item():g}: divide before you add up"
+    )
+    many = f(half[:1].expand(70_000), 2000.0)
+    assert torch.isclose(many, half[0], rtol=0.1), (
+        f"the mean of 70,000 losses of 1000 in float16 is {many.item():g}: "
+        "the count exceeds the range of float16"
+    )
+
+
 def check_mean_below(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
     """Check `answer(losses, limit)`: the mean of the losses below `limit`, and 0 if none is.
 
@@ -192,61 +253,7 @@ def check_mean_below(answer: Callable[[Tensor, float], Tensor]) -> Verdict:
     that of the mean: 1/n for each of the n losses that count, 0 for others.
     """
 
-    def compare(f: Callable, numbers: Iterable[float], limit: float, complaint: str) -> None:
-        losses = torch.tensor(list(numbers), requires_grad=True)
-        got = leaves(f, "losses")(losses, limit)
-        assert isinstance(got, Tensor) and got.shape == (), "return a tensor of shape ()"
-        assert got.dtype == losses.dtype, f"{losses.dtype} losses give {got.dtype}"
-        counts = (losses < limit).detach()
-        want = losses.detach()[counts].mean() if counts.any() else torch.zeros(())
-        assert torch.isclose(got, want), f"{complaint}: expected {want:.3f}, got {got.item():.3f}"
-        assert got.requires_grad, f"{complaint}: the result has no graph"
-        got.backward()
-        slope = counts / counts.sum().clamp(min=1)
-        assert torch.allclose(losses.grad, slope), f"{complaint}: the gradient is wrong"
-
-    def some(f: Callable) -> None:
-        compare(
-            f,
-            torch.rand(9).tolist() + [5.0, 7.0],
-            2.0,
-            "wrong where two losses are not below the limit",
-        )
-        compare(f, [0.0, 1.0, 5.0, 7.0], 2.0, "wrong where two losses are not below the limit")
-        compare(f, (-torch.rand(5)).tolist() + [3.0], 1.0, "wrong for negative losses")
-        compare(f, [2.0, 1.0], 2.0, "wrong: a loss equal to the limit is not below it")
-
-    def none(f: Callable) -> None:
-        compare(f, [3.0, 4.0], 1.0, "wrong where no loss is below the limit")
-
-    def all_of_them(f: Callable) -> None:
-        for n in (4, 1):
-            compare(f, torch.rand(n).tolist(), 2.0, "wrong where all losses are below the limit")
-
-    def strange(f: Callable) -> None:
-        compare(f, [0.5, math.inf, 1.5], 2.0, "wrong with inf")
-        compare(f, [0.5, math.nan, 1.5], 2.0, "wrong with nan")
-        compare(f, [0.5, -math.inf, 1.5], 2.0, "wrong with -inf, which is below the limit")
-
-    def free(f: Callable) -> None:
-        reads = waits(lambda: f(torch.rand(6, requires_grad=True), 0.5))
-        assert not reads, (
-            f"it synchronizes with the GPU: {reads[0].call} in the line `{reads[0].line}`"
-        )
-        _on_one_device(f, torch.rand(6), 0.5)
-
-    def any_dtype(f: Callable) -> None:
-        f = leaves(f, "losses")
-        in_dtypes(f, lambda x, limit: x[x < limit].mean(), torch.rand(6), 2.0)
-        half = torch.full((100,), 1000.0, dtype=torch.float16)
-        got = f(half, 2000.0)
-        assert torch.isclose(got, half[0], rtol=0.01), (
-            f"the mean of 100 losses of 1000 in float16 is {got.item():g}: divide before you add up"
-        )
-        many = f(half[:1].expand(70_000), 2000.0)
-        assert torch.isclose(many, half[0], rtol=0.1), (
-            f"the mean of 70,000 losses of 1000 in float16 is {many.item():g}: "
-            "the count exceeds the range of float16"
-        )
-
-    return verdict(answer, [some, none, all_of_them, strange, free, any_dtype])
+    return verdict(
+        answer,
+        [_below_some, _below_none, _below_all, _below_nonfinite, _below_device, _below_dtypes],
+    )

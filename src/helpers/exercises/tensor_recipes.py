@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, leaves
+from helpers.exercises.tools import a_tensor, leaves, on_one_device
 from helpers.performance import operators, waits
 from helpers.tensor_recipes import EXACT
 
@@ -18,30 +17,6 @@ from helpers.tensor_recipes import EXACT
 def _shaped(got: object, shape: tuple[int, ...]) -> Tensor:
     a_tensor(got, shape)
     return got
-
-
-def _on_one_device(f: Callable[..., Tensor], *inputs: Any) -> None:
-    """Run `f` on fake tensors of a GPU, and fail where it mixes devices.
-
-    No GPU is needed. A fake tensor has no values, so an answer that reads them stops there, which
-    says nothing about devices.
-    """
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode(allow_non_fake_inputs=False):
-        fakes = [
-            torch.empty(x.shape, dtype=x.dtype, device="cuda") if isinstance(x, Tensor) else x
-            for x in inputs
-        ]
-        try:
-            device = f(*fakes).device.type
-        except Exception as error:
-            device = "cuda" if "device" not in str(error).lower() else "the CPU and the GPU"
-    assert device == "cuda", (
-        "on a GPU it mixes devices: create new tensors on the device of the input"
-        if device != "cpu"
-        else "with inputs on a GPU the result is on the CPU"
-    )
 
 
 def _windows_compare(f, x: Tensor, start: Tensor, length: int) -> None:
@@ -109,7 +84,7 @@ def _windows_device(f):
     )
     few, many = (sum(operators(partial(f, *_windows_draw(n, 3))).values()) for n in (4, 40))
     assert many <= few + 5, f"{few} operators ran for 4 rows and {many} for 40: use no Python loop"
-    _on_one_device(f, *_windows_draw(4, 3))
+    on_one_device(f, *_windows_draw(4, 3))
 
 
 def check_windows(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdict:
@@ -209,7 +184,7 @@ def _class_means_dtypes(f):
 
 
 def _class_means_device(f):
-    _on_one_device(f, *_class_means_draw())
+    on_one_device(f, *_class_means_draw())
     many = torch.full((1000, 4), 100.0, dtype=torch.float16)
     got = f(many, torch.zeros(1000, dtype=torch.long), 1)
     assert got.isfinite().all(), "a sum of 1000 float16 values overflowed: sum in float32"

@@ -150,7 +150,10 @@ def _transposed(t: Tensor) -> Tensor:
 
 
 def in_two_modes(model: nn.Module) -> Any:
-    """Put the last module into evaluation mode and return `model`, so that `train()` is noticed."""
+    """Put the last submodule into evaluation mode and return `model`.
+
+    A test can then detect an answer that calls `train()`.
+    """
     list(model.modules())[-1].eval()
     return model
 
@@ -174,6 +177,29 @@ def learns(loss: Any, inputs: Tensor | Sequence[Tensor], wrong: str) -> list[Ten
     gradients = torch.autograd.grad(loss.sum(), inputs, retain_graph=True, allow_unused=True)
     assert all(g is not None for g in gradients), wrong
     return list(gradients)
+
+
+def on_one_device(f: Callable[..., Tensor], *inputs: Any) -> None:
+    """Run `f` on fake tensors of a GPU; raise if it mixes devices. No GPU is needed.
+
+    Other errors are ignored, because a fake tensor has no values for an answer to read.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=False):
+        fakes = [
+            torch.empty(x.shape, dtype=x.dtype, device="cuda") if isinstance(x, Tensor) else x
+            for x in inputs
+        ]
+        try:
+            device = f(*fakes).device.type
+        except Exception as error:
+            device = "cuda" if "device" not in str(error).lower() else "the CPU and the GPU"
+    assert device == "cuda", (
+        "on a GPU it mixes devices: create new tensors on the device of the input"
+        if device != "cpu"
+        else "with inputs on a GPU the result is on the CPU"
+    )
 
 
 # ---------------------------------------------------------------- unchanged state

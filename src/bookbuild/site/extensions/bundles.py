@@ -23,7 +23,7 @@ OWN_LINK = {"katex.min.css"}  # linked separately, because only pages with formu
 UNUSED = (
     *("locales", "vendor/fontawesome", "*webpack-macros.html", "*.png", "scripts/bootstrap*"),
     *("scripts/fontawesome*", "**/*.map", "images/logo_*"),
-    *("searchtools.js", "language_data.js", "translations.js"),  # of Sphinx's search
+    *("searchtools.js", "language_data.js"),  # of Sphinx's search
 )
 # The theme measures each code block when a page loads, which makes the browser lay out the
 # whole page; book.js measures a block when it scrolls into view.
@@ -34,7 +34,7 @@ COMMENTS = re.compile(r"^[ \t]*//.*\n", re.M)
 HOME_STYLE, HOME_SCRIPT = "progress.css", "progress.js"  # used only on the home page
 CLASS = re.compile(r"\.(-?[A-Za-z_][\w-]*)")
 INDENT = re.compile(r"^[ \t]+", re.M)  # safe, because no string in the scripts spans lines
-LEFT_OUT = {"doctools.js", "sphinx_highlight.js", "translations.js"}  # only for Sphinx's search
+SPHINX_SEARCH_SCRIPTS = {"doctools.js", "sphinx_highlight.js", "translations.js"}
 
 
 def bundle(
@@ -44,12 +44,12 @@ def bundle(
 
     The inline script with the page's name is left out, because only Sphinx's search reads it.
     """
-    styles = [THEME_STYLE, *(name(file) for file in context["css_files"])]
-    context["css_files"] = [f for f in context["css_files"] if name(f) in OWN_LINK]
+    styles = [THEME_STYLE, *(static_path(file) for file in context["css_files"])]
+    context["css_files"] = [f for f in context["css_files"] if static_path(f) in OWN_LINK]
     scripts = [
-        name(file) or getattr(file, "attributes", {}).get("body", "")
+        static_path(file) or getattr(file, "attributes", {}).get("body", "")
         for file in context["script_files"]
-        if name(file) not in LEFT_OUT
+        if static_path(file) not in SPHINX_SEARCH_SCRIPTS
     ]
     context["script_files"] = []
     app.book_bundles[page] = {
@@ -59,7 +59,7 @@ def bundle(
     context["bundle"] = {"style": STYLE, "script": SCRIPT}
 
 
-def name(file: object) -> str:
+def static_path(file: object) -> str:
     """Return a linked file's path below `_static/`, or "" for an inline script."""
     return (getattr(file, "filename", "") or "").removeprefix("_static/").split("?")[0]
 
@@ -81,19 +81,36 @@ def write(app: Sphinx, error: Exception | None) -> None:
     """Write the bundles after the theme has written its last style sheet."""
     if error or app.builder.format != "html":
         return
-    static = Path(app.outdir) / "_static"
-
-    def text(part: str) -> str:
-        return (static / part).read_text("utf8") if is_file(static, part) else part
-
-    bundles = bundled(app)
+    static, bundles = Path(app.outdir) / "_static", bundled(app)
     bundles[SCRIPT].append(THEME_SCRIPT)
     own = [file[0] for file in (*app.config.html_css_files, *app.config.html_js_files)]
     for parts in bundles.values():  # the book's files last and in order, because they override
         parts.sort(key=lambda part: own.index(part) if part in own else -1)
-    scripts = {part: text(part) for part in bundles[SCRIPT]}
+    script = bundled_script(static, bundles[SCRIPT], own)
+    style = "\n".join(contents(static, part) for part in bundles[STYLE])
+    pages = [p.read_text("utf8") for p in Path(app.outdir).glob("**/*.html")]
+    later = [p.read_text("utf8") for p in static.glob("search.js")]  # loaded on demand
+    words = {w for source in (*pages, script, *later) for w in re.findall(r"[\w-]+", source)}
+    write_home(static)
+    (static / SCRIPT).write_text(script, "utf8")
+    (static / STYLE).write_text(purged(app, style, words), "utf8")
+    delete_parts(static, [*bundles[STYLE], *bundles[SCRIPT]])
+
+
+def contents(static: Path, part: str) -> str:
+    """Return the text of a part of a bundle: of its file, or the inline script itself."""
+    return (static / part).read_text("utf8") if is_file(static, part) else part
+
+
+def bundled_script(static: Path, parts: list[str], own: list[str]) -> str:
+    """Return the parts as one script; the files in `own` are minified.
+
+    Raises:
+        ExtensionError: this version of the theme measures code blocks in another way.
+    """
+    scripts = {part: contents(static, part) for part in parts}
     for part in set(scripts).intersection(own):
-        scripts[part] = light(scripts[part])
+        scripts[part] = minified(scripts[part])
     # delay the theme's script until `load`, because its measurements force a layout
     scripts[THEME_SCRIPT] = f'addEventListener("load", () => {{\n{scripts[THEME_SCRIPT]}\n}})'
     script = "\n;".join(scripts.values())  # some scripts end without a semicolon
@@ -104,16 +121,13 @@ def write(app: Sphinx, error: Exception | None) -> None:
             f"{THEME_SCRIPT}: expected one place that measures all blocks of code, found {count}: "
             "adapt MEASURES_ALL in bundles.py to this version of the theme"
         )
-    style = "\n".join(text(part) for part in bundles[STYLE])
-    pages = [p.read_text("utf8") for p in Path(app.outdir).glob("**/*.html")]
-    later = [p.read_text("utf8") for p in static.glob("search.js")]  # loaded on demand
-    words = {w for source in (*pages, script, *later) for w in re.findall(r"[\w-]+", source)}
-    write_home(static)
-    (static / SCRIPT).write_text(script, "utf8")
-    (static / STYLE).write_text(purged(app, style, words), "utf8")
-    parts = [static / part for names in bundles.values() for part in names if is_file(static, part)]
-    parts += [static / part for part in LEFT_OUT if is_file(static, part)]
-    for path in {*parts, *(path for pattern in UNUSED for path in static.glob(pattern))}:
+    return script
+
+
+def delete_parts(static: Path, parts: list[str]) -> None:
+    """Delete the files that the bundles replace, and files that no page uses."""
+    replaced = [static / part for part in (*parts, *SPHINX_SEARCH_SCRIPTS) if is_file(static, part)]
+    for path in {*replaced, *(path for pattern in UNUSED for path in static.glob(pattern))}:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
@@ -137,7 +151,7 @@ def write_home(static: Path) -> None:
     """Minify the script and the style sheet of the home page in the same way as the bundles."""
     script, style = static / HOME_SCRIPT, static / HOME_STYLE
     if script.is_file():
-        text = light(script.read_text("utf8"))
+        text = minified(script.read_text("utf8"))
         script.write_text(text, "utf8")
         rules = purge(parsed(style.read_text("utf8")), set(re.findall(r"[\w-]+", text)))
         style.write_text(rules, "utf8")
@@ -148,7 +162,7 @@ def is_file(static: Path, part: str) -> bool:
     return len(part) < 200 and (static / part).is_file()
 
 
-def light(script: str) -> str:
+def minified(script: str) -> str:
     """Return a script of the book without full-line comments and indentation."""
     return INDENT.sub("", COMMENTS.sub("", script))
 
@@ -163,7 +177,8 @@ def purge(rules: list, words: set[str]) -> str:
     kept = []
     for rule in rules:
         if rule.type == "qualified-rule":
-            selectors = [s for s in split(tinycss2.serialize(rule.prelude)) if used(s, words)]
+            prelude = tinycss2.serialize(rule.prelude)
+            selectors = [s for s in selector_list(prelude) if is_used(s, words)]
             if selectors:
                 body = tinycss2.serialize(rule.content).strip()
                 kept.append(f"{','.join(selectors)}{{{body}}}")
@@ -176,13 +191,13 @@ def purge(rules: list, words: set[str]) -> str:
     return "".join(kept)
 
 
-def used(selector: str, words: set[str]) -> bool:
+def is_used(selector: str, words: set[str]) -> bool:
     """Return True if every class of a selector, outside `:not()`, is among `words`."""
     names = CLASS.findall(re.sub(r":not\([^)]*\)", "", selector))
     return all(name in words for name in names)
 
 
-def split(selectors: str) -> list[str]:
+def selector_list(selectors: str) -> list[str]:
     """Split a selector list at its top-level commas."""
     parts, depth = [""], 0
     for character in selectors:

@@ -14,6 +14,7 @@ from docutils.parsers.rst import directives
 from pygments.lexer import RegexLexer
 from pygments.token import Generic, Name, Text
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 from sphinx.writers.html5 import HTML5Translator
@@ -26,6 +27,12 @@ from bookbuild.source import questions
 from helpers import verdicts
 
 
+def notebook_cells(env: BuildEnvironment) -> list[dict]:
+    """Return the cells of the notebook that is read; an empty list for another page."""
+    path = Path(env.doc2path(env.docname))
+    return json.loads(path.read_text("utf8"))["cells"] if path.suffix == ".ipynb" else []
+
+
 class CellAnchors(SphinxTransform):
     """Add to each cell its id as anchor, to cells with a question the class `predicted`, and to
     solutions their own prompt.
@@ -35,10 +42,9 @@ class CellAnchors(SphinxTransform):
 
     def apply(self) -> None:
         """Add the markup to the cells of this notebook."""
-        path = Path(self.env.doc2path(self.env.docname))
-        if path.suffix != ".ipynb":
+        cells = notebook_cells(self.env)
+        if not cells:
             return
-        cells = json.loads(path.read_text("utf8"))["cells"]
         for node in self.document.findall(nodes.container):
             if node.get("nb_element") != "cell_code":
                 continue
@@ -53,7 +59,7 @@ class CellAnchors(SphinxTransform):
                 node["prompt_show"], node["prompt_hide"] = self.config.solution_prompts
 
 
-def unfold(translator: HTML5Translator, node: nodes.Element) -> None:
+def begin_folded(translator: HTML5Translator, node: nodes.Element) -> None:
     """Write the start tag and prompt of a folded cell.
 
     MyST-NB's own start tag hides the prompt from screen readers and is always in English.
@@ -66,7 +72,7 @@ def unfold(translator: HTML5Translator, node: nodes.Element) -> None:
     )
 
 
-def fold(translator: HTML5Translator, node: nodes.Element) -> None:
+def end_folded(translator: HTML5Translator, node: nodes.Element) -> None:
     """Write the end tag of a folded cell."""
     translator.body.append("</details>\n")
 
@@ -82,10 +88,9 @@ class Explanations(SphinxTransform):
 
     def apply(self) -> None:
         """Move each explanation into a container with the class `why`."""
-        path = Path(self.env.doc2path(self.env.docname))
-        if path.suffix != ".ipynb":
+        cells = notebook_cells(self.env)
+        if not cells:
             return
-        cells = json.loads(path.read_text("utf8"))["cells"]
         for node in list(self.document.findall(nodes.container)):
             if "predicted" not in node["classes"]:
                 continue
@@ -174,5 +179,5 @@ def setup(app: Sphinx) -> None:
     app.add_lexer("traceback", Traceback)
     app.connect(
         "builder-inited",
-        lambda app: app.add_node(folded_cell(), override=True, html=(unfold, fold)),
+        lambda app: app.add_node(folded_cell(), override=True, html=(begin_folded, end_folded)),
     )

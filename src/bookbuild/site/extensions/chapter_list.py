@@ -7,7 +7,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 
-class chapters_list(nodes.General, nodes.Element):  # noqa: N801
+class chapters_list(nodes.General, nodes.Element):
     """Placeholder node for the list, replaced when all titles are known."""
 
 

@@ -20,7 +20,7 @@ from bookbuild.site.configuration import book_of
 from bookbuild.site.extensions.search_records import kinds
 from bookbuild.site.extensions.sphinx_internals import add_link_target
 from bookbuild.source import headings, typography
-from bookbuild.source.checkout import ERRORS_OF, LANGUAGES
+from bookbuild.source.checkout import ERRORS_OF
 from bookbuild.source.words import words
 
 log = logging.getLogger(__name__)
@@ -40,11 +40,6 @@ MADE_FROM = {
 def here(app: Sphinx) -> str:
     """Return the language of this build, `"en"` or `"zh"`: the name of its source folder."""
     return Path(app.srcdir).name
-
-
-def other(app: Sphinx) -> str:
-    """Return the other language."""
-    return next(lang for lang in LANGUAGES if lang != here(app))
 
 
 def translate_parts(app: Sphinx, config: Config) -> None:
@@ -152,7 +147,7 @@ def page_context(
 ) -> None:
     """Add this page's translation, description and addresses to the template context."""
     book, home = book_of(app), page == app.config.root_doc
-    translation = book.languages[other(app)]
+    translation = book.other_language(here(app))
     context["book_home_title"] = app.config.book_home_title
     context["book_translation"] = translation
     context["book_translation_url"] = f"{context['content_root']}../{translation.code}/{page}.html"
