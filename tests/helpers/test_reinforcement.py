@@ -314,6 +314,58 @@ def test_check_double_target_returns_the_expected_verdict(answer, says):
         assert not all(exercises.check_double_target(answer).passed for _ in range(3))
 
 
+def steps(rewards, terminated, truncated, values, gamma, power=None, column=None):
+    """Return n-step targets by a loop over each row."""
+    targets = []
+    for r, t, c, v in zip(rewards, terminated, truncated, values.detach(), strict=True):
+        total = 0.0
+        for k in range(len(r)):
+            total = total + gamma**k * r[k]
+            if t[k] or c[k]:
+                break
+        if not t[k]:
+            factor = gamma ** (k + 1 if power is None else power(len(r)))
+            total = total + factor * v[k if column is None else column]
+        targets.append(total)
+    return torch.stack(targets)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (steps, None),
+        (
+            lambda r, t, c, v, g: steps(r, t & False, c & False, v, g),
+            "ends of episodes are ignored",
+        ),
+        (lambda r, t, c, v, g: steps(r, t | c, c, v, g), "no next value is added to truncated"),
+        (lambda r, t, c, v, g: steps(r, t & False, t | c, v, g), "added to terminated rows"),
+        (
+            lambda r, t, c, v, g: steps(r, t, c, v, g, power=lambda n: 1),
+            "multiplied by gamma, what",
+        ),
+        (lambda r, t, c, v, g: steps(r, t, c, v, g, power=lambda n: n), "the number of summed rew"),
+        (lambda r, t, c, v, g: steps(r, t, c, v, g, column=-1), "that of another episode"),
+        (lambda r, t, c, v, g: steps(r, t, c, v, 1.0), "the discount is missing"),
+        (lambda r, t, c, v, g: steps(r, t, c, v, g)[:, None], "expected shape"),
+        (lambda r, t, c, v, g: steps(r, t, c, v.nan_to_num(), g) + 0 * v.sum(), "value of nan"),
+        (
+            lambda r, t, c, v, g: steps(r, t, c, v, g) + 0 * v.masked_fill(v.isnan(), 0).sum(),
+            "the targets have a graph",
+        ),
+        (lambda r, t, c, v, g: steps(r, t, c, v, g) if r.shape[1] > 1 else r[:, 0], "for n = 1"),
+        (
+            lambda r, t, c, v, g: steps(r, t, c, v, g) if len(r) > 1 else r.sum(1),
+            "wrong for one transition",
+        ),
+        (lambda r, t, c, v, g: steps(r.float(), t, c, v.float(), g).to(r.dtype), "with float64"),
+    ],
+)
+def test_check_steps_target_returns_the_expected_verdict(answer, says):
+    for _ in range(3):
+        expect(exercises.check_steps_target(answer), says)
+
+
 def test_replay_buffer_filled_in_inference_mode_accepts_more():
     memory = rl.ReplayBuffer(2)
     with torch.inference_mode():

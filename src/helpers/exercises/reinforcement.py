@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
@@ -111,3 +112,115 @@ def check_double_target(answer: Callable[..., Tensor]) -> Verdict:
     """
     f = leaves(answer, "reward", "terminated", "online", "target")
     return verdict(f, [_double_value, _double_nan, _double_single, _double_graph, _double_dtypes])
+
+
+# ---------------------------------------------------------------- n-step targets
+
+
+def _steps(
+    rewards: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    values: Tensor,
+    gamma: float,
+    power: int | None = None,
+    at: int | None = None,
+) -> Tensor:
+    """Return n-step targets; `power` and `at` replace the power and column of the next value."""
+    ended = terminated | truncated
+    counts = F.pad((~ended).cumprod(1), (1, -1), value=1)
+    last = counts.sum(1, keepdim=True) - 1
+    powers = torch.tensor(gamma, dtype=rewards.dtype) ** torch.arange(rewards.shape[1] + 1)
+    total = (rewards.masked_fill(counts == 0, 0) * powers[:-1]).sum(1)
+    column = last if at is None else last * 0 + rewards.shape[1] + at
+    value = values.gather(1, column).masked_fill(terminated.gather(1, last), 0).squeeze(1)
+    return total + powers[last.squeeze(1) + 1 if power is None else power] * value
+
+
+def _steps_batch() -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
+    """Return rows that continue, end early or late, each by both flags, and may end again."""
+    steps = between(3, 5)
+    terminated, truncated = torch.zeros(2, 6, steps, dtype=torch.bool)
+    for row, flags, column in (
+        (1, terminated, between(0, steps - 2)),
+        (2, truncated, between(0, steps - 2)),
+        (3, terminated, steps - 1),
+        (4, truncated, steps - 1),
+    ):
+        flags[row, column] = True
+    terminated[5, 0] = truncated[5, -1] = True  # another episode ends in the same row
+    rewards, values = torch.rand(2, 6, steps) + 0.5
+    order = torch.randperm(6)
+    batch = [x[order] for x in (rewards, terminated, truncated, 4 * values)]
+    return (*batch, between(5, 9) / 10)
+
+
+def _steps_value(f):
+    for _ in range(4):
+        rewards, terminated, truncated, values, gamma = batch = _steps_batch()
+        got, right = f(*batch), _steps(*batch)
+        a_tensor(got, right.shape, right.dtype)
+        never = terminated & False
+        for wrong, why in (
+            (_steps(rewards, never, never, values, gamma), "the ends of episodes are ignored"),
+            (
+                _steps(rewards, terminated | truncated, truncated, values, gamma),
+                "no next value is added to truncated rows",
+            ),
+            (
+                _steps(rewards, never, terminated | truncated, values, gamma),
+                "a next value is added to terminated rows",
+            ),
+            (_steps(*batch, power=1), "the next value is multiplied by gamma, whatever n is"),
+            (
+                _steps(*batch, power=rewards.shape[1]),
+                "in rows that end early the power of gamma is too large: it is the number of "
+                "summed rewards",
+            ),
+            (
+                _steps(*batch, at=-1),
+                "in rows that end early the next value is that of another episode",
+            ),
+            (_steps(*batch[:4], 1.0), "the discount is missing"),
+        ):
+            assert not torch.allclose(got, wrong, atol=1e-5), why
+        close(got, right)
+
+
+def _steps_edges(f):
+    rewards, terminated, truncated, values, gamma = _steps_batch()
+    right = _steps(rewards, terminated, truncated, values, gamma)
+    after = F.pad((terminated | truncated).cumsum(1), (1, -1)) > 0
+    dirty = values.masked_fill(terminated | after, torch.nan)
+    close(
+        f(rewards, terminated, truncated, dirty, gamma),
+        right,
+        "a value of nan after the end of an episode changes the target",
+    )
+    one = [x[:, :1] for x in (rewards, terminated, truncated, values)]
+    close(f(*one, gamma), _steps(*one, gamma), "wrong for n = 1")
+    row = [x[:1] for x in (rewards, terminated, truncated, values)]
+    close(f(*row, gamma), _steps(*row, gamma), "wrong for one transition")
+    values.requires_grad_()
+    got = a_tensor(f(rewards, terminated, truncated, values, gamma))
+    assert not got.requires_grad, "the targets have a graph: compute them under no_grad"
+
+
+def _steps_dtypes(f):
+    rewards, terminated, truncated, values, gamma = _steps_batch()
+    in_dtypes(
+        lambda r, v: f(r, terminated, truncated, v, gamma),
+        lambda r, v: _steps(r, terminated, truncated, v, gamma),
+        rewards,
+        values,
+    )
+
+
+def check_steps_target(answer: Callable[..., Tensor]) -> Verdict:
+    """Check `answer(rewards, terminated, truncated, values, gamma)`: n-step targets.
+
+    All four tensors have the shape (N, n); `values` are those of the state after each step. The
+    result has the shape (N,) and no graph; values after the end of an episode may be nan.
+    """
+    f = leaves(answer, "rewards", "terminated", "truncated", "values")
+    return verdict(f, [_steps_value, _steps_edges, _steps_dtypes])
