@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.explorers import ppo
-from helpers.reinforcement import ppo_loss
+from helpers.policy_gradient import ppo_loss
 
 DATA = json.loads(ppo.ppo_explorer().data)
 RATIOS = ppo.RATIOS

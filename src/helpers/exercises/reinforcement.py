@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.distributions import Categorical
 
 from helpers.exercises import Verdict, verdict
 from helpers.exercises.tools import a_tensor, between, close, in_dtypes, leaves
-from helpers.reinforcement import discounted_returns
 
 # ---------------------------------------------------------------- double DQN
 
@@ -115,161 +114,113 @@ def check_double_target(answer: Callable[..., Tensor]) -> Verdict:
     return verdict(f, [_double_value, _double_nan, _double_single, _double_graph, _double_dtypes])
 
 
-# ---------------------------------------------------------------- returns
+# ---------------------------------------------------------------- n-step targets
 
 
-def _episodes() -> tuple[Tensor, Tensor, float]:
-    """Return positive rewards of several episodes, of which the last may be unfinished."""
-    steps = between(8, 12)
-    ended = torch.zeros(steps, dtype=torch.bool)
-    ended[between(1, 2)] = ended[between(4, 6)] = True
-    ended[-1] = between(0, 1) == 1
-    return torch.rand(steps) + 0.5, ended, between(5, 9) / 10
+def _steps(
+    rewards: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    values: Tensor,
+    gamma: float,
+    power: int | None = None,
+    at: int | None = None,
+) -> Tensor:
+    """Return n-step targets; `power` and `at` replace the power and column of the next value."""
+    ended = terminated | truncated
+    counts = F.pad((~ended).cumprod(1), (1, -1), value=1)
+    last = counts.sum(1, keepdim=True) - 1
+    powers = torch.tensor(gamma, dtype=rewards.dtype) ** torch.arange(rewards.shape[1] + 1)
+    total = (rewards.masked_fill(counts == 0, 0) * powers[:-1]).sum(1)
+    column = last if at is None else last * 0 + rewards.shape[1] + at
+    value = values.gather(1, column).masked_fill(terminated.gather(1, last), 0).squeeze(1)
+    return total + powers[last.squeeze(1) + 1 if power is None else power] * value
 
 
-def _returns_value(f):
+def _steps_batch() -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
+    """Return rows that continue, end early or late, each by both flags, and may end again."""
+    steps = between(3, 5)
+    terminated, truncated = torch.zeros(2, 6, steps, dtype=torch.bool)
+    for row, flags, column in (
+        (1, terminated, between(0, steps - 2)),
+        (2, truncated, between(0, steps - 2)),
+        (3, terminated, steps - 1),
+        (4, truncated, steps - 1),
+    ):
+        flags[row, column] = True
+    terminated[5, 0] = truncated[5, -1] = True  # another episode ends in the same row
+    rewards, values = torch.rand(2, 6, steps) + 0.5
+    order = torch.randperm(6)
+    batch = [x[order] for x in (rewards, terminated, truncated, 4 * values)]
+    return (*batch, between(5, 9) / 10)
+
+
+def _steps_value(f):
     for _ in range(4):
-        rewards, ended, gamma = _episodes()
-        got, right = f(rewards, ended, gamma), discounted_returns(rewards, ended, gamma)
+        rewards, terminated, truncated, values, gamma = batch = _steps_batch()
+        got, right = f(*batch), _steps(*batch)
         a_tensor(got, right.shape, right.dtype)
-        before = torch.cat([torch.tensor([False]), ended[:-1]])
-        forwards = discounted_returns(rewards.flip(0), before.flip(0), gamma).flip(0)
+        never = terminated & False
         for wrong, why in (
+            (_steps(rewards, never, never, values, gamma), "the ends of episodes are ignored"),
             (
-                forwards,
-                "the rewards before each step are added: go from the last step to the first",
+                _steps(rewards, terminated | truncated, truncated, values, gamma),
+                "no next value is added to truncated rows",
             ),
             (
-                discounted_returns(rewards, ended & False, gamma),
-                "the sums run on into the next episode",
+                _steps(rewards, never, terminated | truncated, values, gamma),
+                "a next value is added to terminated rows",
+            ),
+            (_steps(*batch, power=1), "the next value is multiplied by gamma, whatever n is"),
+            (
+                _steps(*batch, power=rewards.shape[1]),
+                "in rows that end early the power of gamma is too large: it is the number of "
+                "summed rewards",
             ),
             (
-                discounted_returns(rewards, before, gamma),
-                "an episode is ended one step too late "
-                "or too early: ended is true at its last step",
+                _steps(*batch, at=-1),
+                "in rows that end early the next value is that of another episode",
             ),
-            (discounted_returns(rewards, ended, 1.0), "gamma is ignored"),
-            (
-                discounted_returns(rewards, ended & False, 1.0),
-                "gamma is ignored, and the sums run on into the next episode",
-            ),
+            (_steps(*batch[:4], 1.0), "the discount is missing"),
         ):
-            assert torch.allclose(wrong, right) or not torch.allclose(got, wrong, atol=1e-5), why
+            assert not torch.allclose(got, wrong, atol=1e-5), why
         close(got, right)
 
 
-def _returns_edges(f):
-    one, yes = torch.rand(1), torch.tensor([True])
-    for ended in (yes, ~yes):
-        close(f(one, ended, 0.9), one, "with one step the return is its reward")
-    rewards = torch.randn(5).abs() * torch.tensor([-1.0, 1.0, -1.0, 1.0, -1.0])
-    every = torch.ones(5, dtype=torch.bool)
-    close(f(rewards, every, 0.9), rewards, "if each step ends an episode, returns are the rewards")
-    close(f(rewards, ~every, 0.0), rewards, "with gamma 0 the returns are the rewards")
-    sums = rewards.flip(0).cumsum(0).flip(0)
-    close(f(rewards, ~every, 1.0), sums, "with gamma 1 the returns are plain sums")
-    long, never = torch.rand(300), torch.zeros(300, dtype=torch.bool)
-    right = discounted_returns(long, never, 0.99)
-    close(f(long, never, 0.99), right, "wrong for an episode of 300 steps", rtol=1e-4)
-    ended = torch.arange(5) == 2
-    parts = discounted_returns(rewards, ended, 1.0)
-    close(f(rewards, ended, 1.0), parts, "with gamma 1 the returns are plain sums")
-
-
-def _returns_dtypes(f):
-    rewards, ended, gamma = _episodes()
-    in_dtypes(lambda r: f(r, ended, gamma), lambda r: discounted_returns(r, ended, gamma), rewards)
-
-
-def check_returns(answer: Callable[[Tensor, Tensor, float], Tensor]) -> Verdict:
-    """Check `answer(rewards, ended, gamma)`: discounted returns within each episode.
-
-    `rewards` is floating point and `ended` bool, both of shape (T,) with T at least 1.
-    """
-    f = leaves(answer, "rewards", "ended")
-    return verdict(f, [_returns_value, _returns_edges, _returns_dtypes])
-
-
-# ---------------------------------------------------------------- entropy of legal actions
-
-
-def _entropy(logits: Tensor, legal: Tensor) -> Tensor:
-    """Return the entropy over the legal actions, row by row, computed in float64."""
-    rows = zip(logits.double(), legal, strict=True)
-    each = [Categorical(logits=row[keep]).entropy() for row, keep in rows]
-    return torch.stack(each).to(logits.dtype) + 0.0  # no -0
-
-
-def _legal_batch() -> tuple[Tensor, Tensor]:
-    n, actions = between(4, 6), between(4, 6)
-    legal = torch.rand(n, actions) < 0.5
-    legal[:, 0], legal[:, -1] = True, False
-    legal[0] = torch.arange(actions) == 0  # a single one
-    legal[1] = True
-    legal[2] = torch.arange(actions) < 2
-    order = torch.randperm(n)
-    return 2 * torch.randn(n, actions), legal[order]
-
-
-def _entropy_value(f):
-    for _ in range(4):
-        logits, legal = _legal_batch()
-        got, right = f(logits, legal), _entropy(logits, legal)
-        a_tensor(got, right.shape, right.dtype)
-        assert not got.isnan().any(), "the entropy is nan: 0 * log 0 is computed"
-        for wrong, why in (
-            (Categorical(logits=logits).entropy(), "the illegal actions are not masked"),
-            (
-                Categorical(logits=logits * legal).entropy(),
-                "a logit of 0 does not mask an action: its probability is not 0",
-            ),
-            (-right, "the sign is wrong: an entropy is not negative"),
-        ):
-            assert torch.allclose(wrong, right) or not torch.allclose(got, wrong, atol=1e-5), why
-        close(got, right)
-
-
-def _entropy_gradient(f):
-    logits, legal = _legal_batch()
-    logits.requires_grad_()
-    got = f(logits, legal)
-    assert got.requires_grad, "the result has no graph"
-    mine, theirs = (torch.autograd.grad(h.sum(), logits)[0] for h in (got, _entropy(logits, legal)))
-    assert mine.isfinite().all(), (
-        "the entropy is right, its gradient is nan: replace -inf before the multiplication"
+def _steps_edges(f):
+    rewards, terminated, truncated, values, gamma = _steps_batch()
+    right = _steps(rewards, terminated, truncated, values, gamma)
+    after = F.pad((terminated | truncated).cumsum(1), (1, -1)) > 0
+    dirty = values.masked_fill(terminated | after, torch.nan)
+    close(
+        f(rewards, terminated, truncated, dirty, gamma),
+        right,
+        "a value of nan after the end of an episode changes the target",
     )
-    close(mine, theirs, "the entropy is right, its gradient is not")
+    one = [x[:, :1] for x in (rewards, terminated, truncated, values)]
+    close(f(*one, gamma), _steps(*one, gamma), "wrong for n = 1")
+    row = [x[:1] for x in (rewards, terminated, truncated, values)]
+    close(f(*row, gamma), _steps(*row, gamma), "wrong for one transition")
+    values.requires_grad_()
+    got = a_tensor(f(rewards, terminated, truncated, values, gamma))
+    assert not got.requires_grad, "the targets have a graph: compute them under no_grad"
 
 
-def _entropy_extremes(f):
-    logits, legal = _legal_batch()
-    right = _entropy(logits, legal)
-    close(f(logits[:1], legal[:1]), right[:1], "wrong for a single row")
-    close(f(logits[:, :1], legal[:, :1]), 0 * right, "wrong for a single action")
-    for large in (1e6, -1e6):
-        close(
-            f(logits.masked_fill(~legal, large), legal),
-            right,
-            f"a logit of {large:.0e} of an illegal action changes the entropy",
-        )
-    for shift in (1e3, -1e3, -1e10):  # the last one is far below a mask of -1e9
-        moved = logits.double() + shift
-        error = 16 * torch.finfo(moved.dtype).eps * abs(shift)
-        assert torch.allclose(f(moved, legal), _entropy(moved, legal), rtol=0, atol=error), (
-            f"wrong if all logits are near {shift:.0f}: mask with -inf and use log_softmax"
-        )
+def _steps_dtypes(f):
+    rewards, terminated, truncated, values, gamma = _steps_batch()
+    in_dtypes(
+        lambda r, v: f(r, terminated, truncated, v, gamma),
+        lambda r, v: _steps(r, terminated, truncated, v, gamma),
+        rewards,
+        values,
+    )
 
 
-def _entropy_dtypes(f):
-    logits, legal = _legal_batch()
-    in_dtypes(lambda x: f(x, legal), lambda x: _entropy(x, legal), logits)
+def check_steps_target(answer: Callable[..., Tensor]) -> Verdict:
+    """Check `answer(rewards, terminated, truncated, values, gamma)`: n-step targets.
 
-
-def check_legal_entropy(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:
-    """Check `answer(logits, legal)`: the entropy of each row over its legal actions.
-
-    Both have the shape (N, A), and each row has a legal action. The result has the shape (N,); its
-    gradient is finite, and 0 for illegal actions.
+    All four tensors have the shape (N, n); `values` are those of the state after each step. The
+    result has the shape (N,) and no graph; values after the end of an episode may be nan.
     """
-    tests = [_entropy_value, _entropy_gradient, _entropy_dtypes, _entropy_extremes]
-    return verdict(leaves(answer, "logits", "legal"), tests)
+    f = leaves(answer, "rewards", "terminated", "truncated", "values")
+    return verdict(f, [_steps_value, _steps_edges, _steps_dtypes])
