@@ -55,7 +55,7 @@ def test_assigned_parameter_gets_its_own_name():
     text = "def f(a):\n    a = a + 1\n    return a\n"
     result = body(f"{text}x = 1\ny = f(x)\n")
     values: dict[str, int] = {}
-    exec(result, values)  # noqa: S102
+    exec(result, values)
     assert (values["x"], values["y"]) == (1, 2)
 
 

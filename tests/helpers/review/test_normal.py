@@ -81,7 +81,7 @@ def test_normal_form_computes_the_same():
     results = []
     for text in (source, normal(source)):
         names = {"torch": torch, "x": x}
-        exec(text, names)  # noqa: S102
+        exec(text, names)
         results.append(names["result"].tolist())
     assert results[0] == results[1] == [[2.0], [5.0]]
 

@@ -189,7 +189,7 @@ def _learned(code, call, name):
         return False
     source, quoted = code.part(code.function(call)), re.escape(result)
     cut = rf"\b{quoted}\)?\.(detach|data|item)|\b{quoted} = .*(detach|tensor\(|\.data\b)"
-    losses = [one for one in code.methods(code.function(call), "mse_loss", "smooth_l1_loss")]
+    losses = list(code.methods(code.function(call), "mse_loss", "smooth_l1_loss"))
     return (
         "backward(" in source
         and not re.search(cut, source)

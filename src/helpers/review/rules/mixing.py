@@ -53,7 +53,7 @@ def _permuted(code, first, second):
 def _labels_kept(code, node, index):
     """Return whether the permutation has no other use, and a loss takes labels in the function."""
     around = code.function(node)
-    if len([one for one in code.uses(around, index.id)]) > 1:
+    if len(list(code.uses(around, index.id))) > 1:
         return False
     if node.parent and any(_LABEL.search(name) for name in names_in(node)):
         return False

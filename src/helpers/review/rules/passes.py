@@ -282,7 +282,7 @@ def steps_at_zero(code):
     """`if i % 4 == 0: optimizer.step()` with `i` from 0: the first step has a single batch."""
     for node in code.of(ast.If):
         loop = next(above(node, *LOOPS), None)
-        counter, every = _counted(node.test)
+        counter, _every = _counted(node.test)
         if not isinstance(loop, ast.For) or node not in loop.body or counter is None:
             continue
         if counter != _index(loop) or node.orelse:

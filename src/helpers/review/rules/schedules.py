@@ -494,7 +494,6 @@ def scheduler_not_saved(code):
         source,
     ):
         return
-    loads = [c for c in code.methods(code.tree, "load_state_dict")]
     loads = [c for c in code.calls if method(c) == "load_state_dict"]
     resumed = [c for c in loads if re.search(r"(?i)optim|^opt", text(receiver(c)) or "")]
     for call in code.calls:

@@ -261,7 +261,7 @@ def _states(code, forward, layer):
             target = node.targets[0]
             state = target.elts[-1] if isinstance(target, ast.Tuple) and target.elts else None
             for one in state.elts if isinstance(state, ast.Tuple) else [state]:
-                changed = [v for v in forward.assigned.get(text(one) or "", ())]
+                changed = list(forward.assigned.get(text(one) or "", ()))
                 again = len(changed) == 2 and _first_of(forward, text(one))
                 if text(one) not in (None, "_") and (len(changed) == 1 or again):
                     names.add(text(one))

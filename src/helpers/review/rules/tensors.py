@@ -17,31 +17,29 @@ from helpers.review.syntax import (
     text,
 )
 
-_PURE = set(
-    [
-        "detach",
-        "clamp",
-        "squeeze",
-        "unsqueeze",
-        "permute",
-        "view",
-        "contiguous",
-        "clone",
-        "softmax",
-        "log_softmax",
-        "argmax",
-        "expand",
-        "masked_fill",
-        "type_as",
-        "view_as",
-        "sigmoid",
-        "relu",
-        "normalize",
-        "flatten",
-        "transpose",
-        "reshape",
-    ]
-)
+_PURE = {
+    "detach",
+    "clamp",
+    "squeeze",
+    "unsqueeze",
+    "permute",
+    "view",
+    "contiguous",
+    "clone",
+    "softmax",
+    "log_softmax",
+    "argmax",
+    "expand",
+    "masked_fill",
+    "type_as",
+    "view_as",
+    "sigmoid",
+    "relu",
+    "normalize",
+    "flatten",
+    "transpose",
+    "reshape",
+}
 
 
 @rule("tensors-convert-lost", "wrong")
