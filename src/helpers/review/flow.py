@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from helpers.review.code import Code
 from helpers.review.kinds import is_model, is_optimizer, is_scaler, is_scheduler
-from helpers.review.syntax import receiver, text
+from helpers.review.syntax import method, receiver, text
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def event(code: Code, call: ast.Call) -> Event | None:
     what, on = call.func.attr, text(base) or ""
     if what in _PLAIN:
         return Event(what, on, call)
-    if what in _MODES and is_model(code, base):
+    if what in _MODES and is_model(code, base) and method(code.resolved(base)) != "deepcopy":
         off = what == "train" and call.args and getattr(call.args[0], "value", True) is False
         return Event("eval" if off else what, on, call)
     if what == "unscale_":
