@@ -7,7 +7,7 @@ The change is the set of uncommitted files or, in a clean checkout, the last com
 - for `book/messages`: the proofs of the changed messages, and the tests of the matcher
 - for the site's code and theme: the tests that build the small book of `tests/site/toy.py`
 
-`make test` runs everything.
+`make test` and `make rest` run everything.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("tests/helpers", "tests/bookbuild", "tests/site")
 SITE = ("src/bookbuild/site/", "src/bookbuild/pages/", "book/_", "_config.yml", "_toc.yml")
-# `make test` proves all messages; here only the changed ones are proved.
+# `make rest` proves all messages; here only the changed ones are proved.
 SHORT = "not of_the_book_is_proved and not installed_packages"
 
 
