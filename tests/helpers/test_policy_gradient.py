@@ -429,6 +429,11 @@ def underflowing(logits, legal):
     return -(p * p.masked_fill(~legal, 1).log()).sum(1)
 
 
+def by_xlogy(logits, legal):  # only the gradient is nan
+    p = logits.masked_fill(~legal, -torch.inf).softmax(1)
+    return -torch.special.xlogy(p, p.masked_fill(~legal, 1)).sum(1)
+
+
 def unstable(logits, legal):
     p = logits.exp().masked_fill(~legal, 0)
     p = p / p.sum(1, keepdim=True)
@@ -444,6 +449,7 @@ def unstable(logits, legal):
         (by_mean_logit, None),
         (by_smallest_number, None),
         (underflowing, "probability of a legal action rounds to 0"),
+        (by_xlogy, "probability of a legal action rounds to 0"),
         (lambda x, k: Categorical(logits=x).entropy(), "the illegal actions are not masked"),
         (lambda x, k: Categorical(logits=x * k).entropy(), "a logit of 0 does not mask"),
         (lambda x, k: -entropy(x, k), "the sign is wrong"),
