@@ -6,6 +6,8 @@ http://incompleteideas.net/book/the-book-2nd.html
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from numbers import Real
 
@@ -69,6 +71,7 @@ def generalized_advantages(
 
     Returns:
         A tensor of the shape of `rewards`. Add `values` for the targets of the critic.
+        The sums are computed at least in float32.
 
     Raises:
         TypeError: the first three are not floating-point tensors, or the flags not bool tensors.
@@ -79,8 +82,10 @@ def generalized_advantages(
     _check([rewards, values, next_values], [terminated, truncated])
     _unit("gamma", gamma)
     _unit("lam", lam)
-    delta = rewards + gamma * next_values.masked_fill(terminated, 0) - values
-    return discounted_returns(delta, terminated | truncated, gamma * lam)
+    dtype = functools.reduce(torch.promote_types, (rewards.dtype, values.dtype, next_values.dtype))
+    wide = torch.promote_types(dtype, torch.float32)
+    delta = rewards.to(wide) + gamma * next_values.to(wide).masked_fill(terminated, 0) - values
+    return discounted_returns(delta, terminated | truncated, gamma * lam).to(dtype)
 
 
 def ppo_loss(
@@ -99,7 +104,8 @@ def ppo_loss(
         clip: half-width of the interval in which the ratio is not clipped.
 
     Returns:
-        A scalar, which is differentiable in `log_prob`.
+        A scalar, which is differentiable in `log_prob`. A clipped sample has the gradient 0, also
+        if its ratio overflows.
 
     Raises:
         TypeError: one of the first three is not a floating-point tensor.
@@ -119,7 +125,10 @@ def ppo_loss(
     for name, tensor in (("old_log_prob", old_log_prob), ("advantages", advantages)):
         if tensor.requires_grad:
             raise ValueError(f"{name} requires a gradient: compute it under no_grad, or detach it")
-    ratio = (log_prob - old_log_prob).exp()
+    log_ratio = log_prob - old_log_prob
+    # above this limit the sample is clipped; an infinite ratio would give the gradient 0 * inf
+    limited = log_ratio.clamp(max=1 + math.log1p(clip))
+    ratio = torch.where(advantages >= 0, limited, log_ratio).exp()
     clipped = ratio.clamp(1 - clip, 1 + clip)
     return -torch.min(ratio * advantages, clipped * advantages).mean()
 
@@ -145,6 +154,8 @@ def _kind(value: object) -> str:
 
 
 def _number(name: str, value: float) -> float:
+    if isinstance(value, Tensor) and value.dim():
+        raise TypeError(f"{name} must be a number, got a tensor of shape {tuple(value.shape)}")
     if not isinstance(value, Real | Tensor):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
     return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from numbers import Integral, Real
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -78,6 +79,8 @@ class ReplayBuffer:
 
 def _field(i: int, value: Tensor | float) -> Tensor:
     try:
+        if isinstance(value, np.ndarray):
+            value = value.copy()  # from_numpy rejects negative strides, such as those of a flip
         if isinstance(value, float):
             return torch.tensor(value, dtype=torch.float32)
         return torch.as_tensor(value).detach()
@@ -90,7 +93,8 @@ def _field(i: int, value: Tensor | float) -> Tensor:
 def soft_update(target: nn.Module, online: nn.Module, tau: float) -> None:
     """Change each parameter of `target` in place to (1 - tau) * target + tau * online.
 
-    Buffers, such as the running statistics of BatchNorm, are copied.
+    Buffers, such as the running statistics of BatchNorm, are copied. With a small `tau` a bfloat16
+    or float16 parameter may not change, because the result is rounded.
 
     Args:
         target: the network that changes slowly.
@@ -132,13 +136,15 @@ def _same_memory(a: Tensor, b: Tensor) -> bool:
 
 
 def _number(name: str, value: float) -> float:
+    if isinstance(value, Tensor) and value.dim():
+        raise TypeError(f"{name} must be a number, got a tensor of shape {tuple(value.shape)}")
     if not isinstance(value, Real | Tensor):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
     return value
 
 
 def _count(name: str, value: int, least: int) -> None:
-    if not isinstance(value, Integral):
+    if not isinstance(value, Integral) or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")

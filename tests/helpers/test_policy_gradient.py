@@ -89,6 +89,22 @@ def test_advantages_bootstrap_at_truncation_and_ignore_nan_at_the_end():
     assert not cut.requires_grad
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_advantages_keep_precision_in_half_dtypes(dtype):
+    rewards, values, after = drawn(0, 3, 64).to(dtype)
+    values, after, no = 100 + values, 100 + after, torch.zeros(64, dtype=torch.bool)
+    got = pg.generalized_advantages(rewards, values, after, no, no)
+    wide = pg.generalized_advantages(rewards.double(), values.double(), after.double(), no, no)
+    assert got.dtype == dtype
+    torch.testing.assert_close(got, wide.to(dtype), rtol=1e-5 + torch.finfo(dtype).eps, atol=1e-3)
+
+
+def test_advantages_have_the_widest_dtype_of_the_inputs():
+    one, no = torch.ones(2), torch.zeros(2, dtype=torch.bool)
+    assert pg.generalized_advantages(one.half(), one.half(), one, no, no).dtype == torch.float32
+    assert pg.generalized_advantages(one, one.double(), one, no, no).dtype == torch.float64
+
+
 def test_advantages_with_lambda_1_equal_returns_minus_values():
     rewards, values = drawn(0, 2, 6)
     ended = torch.arange(6) == 5
@@ -107,6 +123,7 @@ def test_advantages_with_lambda_1_equal_returns_minus_values():
         ({"gamma": 1.5}, ValueError, "gamma must be from 0 to 1, got 1.5"),
         ({"gamma": math.nan}, ValueError, "gamma must be from 0 to 1, got nan"),
         ({"gamma": "0.9"}, TypeError, "gamma must be a number, got str"),
+        ({"gamma": torch.rand(3)}, TypeError, r"number, got a tensor of shape \(3,\)"),
         ({"rewards": [1.0, 2.0, 3.0]}, TypeError, "floating-point tensor, got list"),
         ({"ended": [True] * 3}, TypeError, "bool tensor for the end of an episode, got list"),
         (
@@ -155,6 +172,22 @@ def test_ppo_loss_and_gradient_match_each_case(seed, n, clip):
         assert got == pytest.approx(0 if flat else -r * a / n)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("advantage", [0.0, 2.0])
+def test_ppo_gradient_is_0_if_the_clipped_ratio_overflows(dtype, advantage):
+    new = torch.full((1,), 2000.0, dtype=dtype, requires_grad=True)
+    loss = pg.ppo_loss(new, torch.zeros(1, dtype=dtype), torch.full_like(new.detach(), advantage))
+    loss.backward()
+    assert loss.item() == pytest.approx(-1.2 * advantage, rel=1e-3) and new.grad.tolist() == [0]
+
+
+def test_ppo_loss_keeps_nan_and_an_infinite_loss():
+    one, large = torch.ones(1), torch.full((1,), 2000.0)
+    assert pg.ppo_loss(large, 0 * one, -one).item() == torch.inf
+    assert pg.ppo_loss(torch.nan * one, one, one).isnan()
+    assert pg.ppo_loss(one, one, torch.nan * one).isnan()
+
+
 def test_ppo_gradient_at_ratio_1_equals_the_policy_gradient():
     logits = drawn(0, 5, 3).requires_grad_()
     action, advantages = torch.tensor([0, 1, 2, 1, 0]), drawn(1, 5)
@@ -177,6 +210,7 @@ def test_ppo_gradient_at_ratio_1_equals_the_policy_gradient():
         ((torch.ones(2), torch.ones(2), torch.ones(2), 0), "clip must be positive, got 0"),
         ((torch.ones(2), torch.ones(2), torch.ones(2), math.nan), "clip must be positive, got nan"),
         ((torch.ones(2), torch.ones(2), torch.ones(2), None), "clip must be a number, got None"),
+        ((torch.ones(2), torch.ones(2), torch.ones(2), torch.ones(2)), r"of shape \(2,\)"),
         ((torch.ones(0), torch.ones(0), torch.ones(0)), r"at least one sample, got shape \(0,\)"),
         ((torch.ones(2), [1.0, 1.0], torch.ones(2)), "floating-point tensor, got list"),
         ((torch.ones(2), torch.ones(2), torch.ones(2).long()), "floating-point .* torch.int64"),
@@ -188,6 +222,40 @@ def test_ppo_loss_rejects_invalid_arguments(arguments, says):
 
 
 # ---------------------------------------------------------------- sentences of the chapter
+
+
+def test_entropy_bonus_has_no_gradient_at_a_clamped_log_std():
+    log_std = torch.tensor([3.0, 0.0], requires_grad=True)
+    entropy = Normal(torch.zeros(2), log_std.clamp(-5, 2).exp()).entropy().sum()
+    assert torch.autograd.grad(entropy, log_std)[0].tolist() == [0, 1]
+
+
+def test_kl_estimate_is_negative_by_rounding_only():
+    log_ratio = torch.linspace(-1e-3, 1e-3, 10_001)
+    each = log_ratio.exp() - 1 - log_ratio
+    assert -1e-7 < each.min() < 0
+    assert (log_ratio.double().exp() - 1 - log_ratio.double()).min() > -1e-15
+
+
+def test_probs_of_only_zeros_raise():
+    assert Categorical(torch.tensor([0.0, 2.0]), validate_args=True).probs.tolist() == [0, 1]
+    with pytest.raises(ValueError, match="Expected parameter probs .* constraint Simplex"):
+        Categorical(torch.zeros(2), validate_args=True)
+
+
+def test_first_update_of_a_shared_backbone_prevents_the_second_backward():
+    shared = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 4))
+    hidden = shared(torch.eye(5))
+    one, two = hidden.mean(), hidden.square().mean()
+    one.backward(retain_graph=True)
+    torch.optim.SGD(shared.parameters(), lr=0.1).step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        two.backward()
+
+
+def test_selection_leaves_out_padding_whose_loss_is_nan():
+    loss, mask = torch.tensor([1.0, 3.0, torch.nan]), torch.tensor([True, True, False])
+    assert loss[mask].mean() == 2 and (loss * mask).sum().isnan()
 
 
 def test_state_changed_in_place_raises_in_backward():
@@ -276,6 +344,19 @@ def by_matrix(rewards, ended, gamma):
     return (powers * near * rewards).sum(1)
 
 
+def recursive(rewards, ended, gamma):
+    if len(rewards) < 2:
+        return rewards.clone()
+    rest = recursive(rewards[1:], ended[1:], gamma)
+    first = rewards[:1] if ended[0] else rewards[:1] + gamma * rest[:1]
+    return torch.cat([first, rest])
+
+
+def until_last_end(rewards, ended, gamma):
+    kept = ended.flip(0).cumsum(0).flip(0) > 0
+    return backwards(rewards, ended, gamma) * kept
+
+
 def forwards(rewards, ended, gamma):
     total, found = 0.0, []
     for r, e in zip(rewards, ended, strict=True):
@@ -290,6 +371,8 @@ def forwards(rewards, ended, gamma):
     [
         (backwards, None),
         (by_matrix, None),
+        (recursive, None),
+        (until_last_end, "not yet"),
         (forwards, "go from the last step to the first"),
         (lambda r, e, g: backwards(r, e & False, g), "run on into the next episode"),
         (lambda r, e, g: backwards(r, e.roll(1) & (torch.arange(len(e)) > 0), g), "one step too"),
@@ -336,6 +419,21 @@ def by_mean_logit(logits, legal):
     return masked.logsumexp(1) - (p * logits.masked_fill(~legal, 0)).sum(1)
 
 
+def by_smallest_number(logits, legal):
+    least = torch.finfo(logits.dtype).min
+    return Categorical(logits=torch.where(legal, logits, least)).entropy()
+
+
+def underflowing(logits, legal):
+    p = logits.masked_fill(~legal, -torch.inf).softmax(1)
+    return -(p * p.masked_fill(~legal, 1).log()).sum(1)
+
+
+def by_xlogy(logits, legal):  # only the gradient is nan
+    p = logits.masked_fill(~legal, -torch.inf).softmax(1)
+    return -torch.special.xlogy(p, p.masked_fill(~legal, 1)).sum(1)
+
+
 def unstable(logits, legal):
     p = logits.exp().masked_fill(~legal, 0)
     p = p / p.sum(1, keepdim=True)
@@ -349,6 +447,9 @@ def unstable(logits, legal):
         (row_by_row, None),
         (through_probabilities, None),
         (by_mean_logit, None),
+        (by_smallest_number, None),
+        (underflowing, "probability of a legal action rounds to 0"),
+        (by_xlogy, "probability of a legal action rounds to 0"),
         (lambda x, k: Categorical(logits=x).entropy(), "the illegal actions are not masked"),
         (lambda x, k: Categorical(logits=x * k).entropy(), "a logit of 0 does not mask"),
         (lambda x, k: -entropy(x, k), "the sign is wrong"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -41,6 +42,16 @@ def test_replay_buffer_stores_detached_copies_and_drops_the_oldest():
     assert torch.equal(states[:, 0], actions + 1.0) and torch.equal(ends, actions % 2 == 0)
 
 
+def test_replay_buffer_copies_arrays_that_are_flipped_or_read_only():
+    buffer, frame = rl.ReplayBuffer(2), np.arange(4.0)
+    buffer.add(frame[::-1])
+    frame.setflags(write=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        buffer.add(frame)
+    assert [field.tolist() for field in buffer.fields] == [[[3, 2, 1, 0], [0, 1, 2, 3]]]
+
+
 def test_replay_buffer_stores_float32_and_samples_by_generator():
     buffer = rl.ReplayBuffer(9)
     for n in range(4):
@@ -65,8 +76,9 @@ def test_replay_buffer_rejects_invalid_arguments():
     for size, error in ((-1, ValueError), (2.0, TypeError)):
         with pytest.raises(error, match="size must be"):
             buffer.sample(size)
-    with pytest.raises(TypeError, match="capacity must be an int, got float"):
-        rl.ReplayBuffer(2.5)
+    for capacity in (2.5, True):
+        with pytest.raises(TypeError, match="capacity must be an int, got (float|bool)"):
+            rl.ReplayBuffer(capacity)
     with pytest.raises(ValueError, match="at least one field, got none"):
         rl.ReplayBuffer(2).add()
     for value in (None, "a", [torch.zeros(2), 1]):
@@ -129,6 +141,8 @@ def test_soft_update_rejects_invalid_arguments():
     one, other = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="tau must be from 0 to 1, got -1"):
         rl.soft_update(one, copy.deepcopy(one), -1)
+    with pytest.raises(TypeError, match=r"tau must be a number, got a tensor of shape \(2,\)"):
+        rl.soft_update(one, copy.deepcopy(one), torch.rand(2))
     shared = nn.Linear(2, 2)
     shared.load_state_dict(one.state_dict(), assign=True)
     for same in (one, copy.copy(one), shared):
@@ -254,6 +268,22 @@ def test_in_place_update_outside_no_grad_raises_or_grows_the_graph():
     assert updates[1].next_functions[0][0] is updates[0]
 
 
+def test_small_soft_updates_do_not_change_bfloat16_parameters():
+    for dtype, changed in ((torch.bfloat16, False), (torch.float32, True)):
+        online, target = (nn.Linear(1, 1, bias=False, dtype=dtype) for _ in range(2))
+        nn.init.constant_(online.weight, 1.1)
+        nn.init.ones_(target.weight)
+        rl.soft_update(target, online, 0.005)
+        assert (target.weight.item() != 1) == changed
+
+
+def test_mean_over_actions_accepts_a_state_without_a_batch():
+    one = torch.tensor([0.0, 2.0])
+    assert (one - one.mean(-1, keepdim=True)).tolist() == [-1, 1]
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        one.mean(1, keepdim=True)
+
+
 def test_load_state_dict_with_assign_shares_memory():
     q = nn.Linear(2, 2)
     copied, assigned = copy.deepcopy(q), copy.deepcopy(q)
@@ -304,6 +334,13 @@ def double(reward, terminated, online, target, gamma, pick=None):
         (lambda r, d, q, t, g: double(r, d, q, torch.min(q, t), g), "not yet"),
         (lambda r, d, q, t, g: double(r, d, q, torch.max(q, t), g), "not yet"),
         (lambda r, d, q, t, g: double(r, d, q, t, g, pick=q.abs()), "not yet"),
+        (lambda r, d, q, t, g: double(r.clamp(-0.1, 0.1), d, q, t, g), "not yet"),
+        (
+            lambda r, d, q, t, g: torch.where(
+                d, r, r + g * (F.one_hot(q.argmax(1), q.shape[1]) * t).sum(1)
+            ).detach(),
+            None,
+        ),
         (lambda r, d, q, t, g: double(r, d, q, t, 0.9), "the result at"),
     ],
 )
@@ -330,6 +367,20 @@ def steps(rewards, terminated, truncated, values, gamma, power=None, column=None
     return torch.stack(targets)
 
 
+def by_columns(rewards, terminated, truncated, values, gamma, ends=None, powers=None):
+    """Return n-step targets by the column of the first flag in each row."""
+    ended, row = terminated | truncated, torch.arange(len(rewards))
+    last = torch.where(ended.any(1), ended.int().argmax(1), ended.shape[1] - 1)
+    step = torch.arange(ended.shape[1])
+    base = torch.tensor(gamma, dtype=rewards.dtype)
+    powers = powers or (lambda k: base**k)
+    total = (rewards * powers(step) * (step <= last[:, None])).sum(1)
+    value = values.detach()[row, last].masked_fill(terminated[row, last], 0)
+    if ends is not None:
+        value = value.masked_fill(ends, 0)
+    return total + powers(last + 1) * value
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -347,6 +398,22 @@ def steps(rewards, terminated, truncated, values, gamma, power=None, column=None
         (lambda r, t, c, v, g: steps(r, t, c, v, g, power=lambda n: n), "the number of summed rew"),
         (lambda r, t, c, v, g: steps(r, t, c, v, g, column=-1), "that of another episode"),
         (lambda r, t, c, v, g: steps(r, t, c, v, 1.0), "the discount is missing"),
+        (by_columns, None),
+        (
+            lambda r, t, c, v, g: by_columns(r, t, c, v, g, ends=t.any(1)),
+            "a termination after a truncation removes the next value",
+        ),
+        (
+            lambda r, t, c, v, g: steps(r, t & ~c, c, v, g),
+            "added if both flags are true at one step",
+        ),
+        (lambda r, t, c, v, g: steps(r, t, c, v.nan_to_num(), g), "a value of nan that counts is"),
+        (
+            lambda r, t, c, v, g: by_columns(
+                r, t, c, v, g, powers=lambda k: (k * torch.tensor(g).to(r).log()).exp()
+            ),
+            "wrong if gamma is 0",
+        ),
         (lambda r, t, c, v, g: steps(r, t, c, v, g)[:, None], "expected shape"),
         (lambda r, t, c, v, g: steps(r, t, c, v.nan_to_num(), g) + 0 * v.sum(), "value of nan"),
         (

@@ -155,6 +155,13 @@ def _entropy_extremes(f):
         assert torch.allclose(f(moved, legal), _entropy(moved, legal), rtol=0, atol=error), (
             f"wrong if all logits are near {shift:.0f}: mask with -inf and use log_softmax"
         )
+    sure = logits + 1e3 * (torch.arange(logits.shape[1]) == 0)  # column 0 is legal
+    sure.requires_grad_()
+    got = f(sure, legal)
+    improbable = "wrong if the probability of a legal action rounds to 0: use log_softmax"
+    close(got, _entropy(sure, legal).detach(), improbable)
+    grad = torch.autograd.grad(got.sum(), sure)[0]
+    assert grad.isfinite().all(), improbable
 
 
 def _entropy_dtypes(f):

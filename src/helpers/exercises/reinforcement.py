@@ -140,7 +140,7 @@ def _steps(
 def _steps_batch() -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
     """Return rows that continue, end early or late, each by both flags, and may end again."""
     steps = between(3, 5)
-    terminated, truncated = torch.zeros(2, 6, steps, dtype=torch.bool)
+    terminated, truncated = torch.zeros(2, 8, steps, dtype=torch.bool)
     for row, flags, column in (
         (1, terminated, between(0, steps - 2)),
         (2, truncated, between(0, steps - 2)),
@@ -149,8 +149,10 @@ def _steps_batch() -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
     ):
         flags[row, column] = True
     terminated[5, 0] = truncated[5, -1] = True  # another episode ends in the same row
-    rewards, values = torch.rand(2, 6, steps) + 0.5
-    order = torch.randperm(6)
+    truncated[6, 0] = terminated[6, -1] = True
+    terminated[7, 1] = truncated[7, 1] = True
+    rewards, values = torch.rand(2, 8, steps) + 0.5
+    order = torch.randperm(8)
     batch = [x[order] for x in (rewards, terminated, truncated, 4 * values)]
     return (*batch, between(5, 9) / 10)
 
@@ -160,16 +162,25 @@ def _steps_value(f):
         rewards, terminated, truncated, values, gamma = batch = _steps_batch()
         got, right = f(*batch), _steps(*batch)
         a_tensor(got, right.shape, right.dtype)
-        never = terminated & False
+        never, ended = terminated & False, terminated | truncated
         for wrong, why in (
             (_steps(rewards, never, never, values, gamma), "the ends of episodes are ignored"),
             (
-                _steps(rewards, terminated | truncated, truncated, values, gamma),
+                _steps(rewards, ended, truncated, values, gamma),
                 "no next value is added to truncated rows",
             ),
             (
-                _steps(rewards, never, terminated | truncated, values, gamma),
+                _steps(rewards, never, ended, values, gamma),
                 "a next value is added to terminated rows",
+            ),
+            (
+                _steps(rewards, ended & terminated.any(1, True), truncated, values, gamma),
+                "a termination after a truncation removes the next value: it belongs to another "
+                "episode",
+            ),
+            (
+                _steps(rewards, terminated & ~truncated, truncated, values, gamma),
+                "a next value is added if both flags are true at one step: it is terminated",
             ),
             (_steps(*batch, power=1), "the next value is multiplied by gamma, whatever n is"),
             (
@@ -197,6 +208,17 @@ def _steps_edges(f):
         right,
         "a value of nan after the end of an episode changes the target",
     )
+    for same in (0.0, 1.0):
+        close(
+            f(rewards, terminated, truncated, values, same),
+            _steps(rewards, terminated, truncated, values, same),
+            f"wrong if gamma is {same:.0f}",
+        )
+    row = (~(terminated | truncated).any(1)).nonzero()[0, 0]
+    hidden = values.clone()
+    hidden[row, -1] = torch.nan
+    got = a_tensor(f(rewards, terminated, truncated, hidden, gamma), right.shape)
+    assert got[row].isnan(), "a value of nan that counts is hidden"
     one = [x[:, :1] for x in (rewards, terminated, truncated, values)]
     close(f(*one, gamma), _steps(*one, gamma), "wrong for n = 1")
     row = [x[:1] for x in (rewards, terminated, truncated, values)]
@@ -220,7 +242,7 @@ def check_steps_target(answer: Callable[..., Tensor]) -> Verdict:
     """Check `answer(rewards, terminated, truncated, values, gamma)`: n-step targets.
 
     All four tensors have the shape (N, n); `values` are those of the state after each step. The
-    result has the shape (N,) and no graph; values after the end of an episode may be nan.
+    result has the shape (N,) and no graph; values that do not count may be nan.
     """
     f = leaves(answer, "rewards", "terminated", "truncated", "values")
     return verdict(f, [_steps_value, _steps_edges, _steps_dtypes])
