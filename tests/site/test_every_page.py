@@ -28,8 +28,9 @@ LABELS = """() => {
   for (const name of ["aria-label", "title", "placeholder", "data-bs-title", "data-toggle-hint"])
     for (const e of document.querySelectorAll(`[${name}]`)) note(e, e.getAttribute(name));
   for (const e of document.querySelectorAll(
-    "button, summary:not(.predict *), label, .prev-next-area small, .page-toc-title, .caption-text, .part-name," +
-    ".admonition-title, .skip-link, .bd-footer-content, .menu small, .book-brand, .book-name"))
+    "button, summary:not(.predict *), label, .prev-next-area small, .page-toc-title," +
+    ".caption-text, .part-name, .admonition-title, .skip-link, .bd-footer-content, .menu small," +
+    ".book-brand, .book-name"))
     note(e, e.textContent);
   return texts;
 }"""
