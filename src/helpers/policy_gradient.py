@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from numbers import Real
 
 import torch
 from torch import Tensor
+
+from helpers.scalars import fraction, number
 
 
 def discounted_returns(rewards: Tensor, ended: Tensor, gamma: float) -> Tensor:
@@ -34,7 +35,7 @@ def discounted_returns(rewards: Tensor, ended: Tensor, gamma: float) -> Tensor:
         ValueError: the shapes differ, or `gamma` is outside [0, 1].
     """
     _check([rewards], [ended])
-    _unit("gamma", gamma)
+    fraction("gamma", gamma)
     wide = torch.promote_types(rewards.dtype, torch.float32)
     returns, total = torch.empty_like(rewards), rewards.new_zeros(rewards.shape[1:], dtype=wide)
     for t in reversed(range(len(rewards))):
@@ -80,8 +81,8 @@ def generalized_advantages(
     Source: Schulman et al. 2016, https://arxiv.org/abs/1506.02438
     """
     _check([rewards, values, next_values], [terminated, truncated])
-    _unit("gamma", gamma)
-    _unit("lam", lam)
+    fraction("gamma", gamma)
+    fraction("lam", lam)
     dtype = functools.reduce(torch.promote_types, (rewards.dtype, values.dtype, next_values.dtype))
     wide = torch.promote_types(dtype, torch.float32)
     delta = rewards.to(wide) + gamma * next_values.to(wide).masked_fill(terminated, 0) - values
@@ -120,7 +121,7 @@ def ppo_loss(
         raise ValueError(f"expected three tensors of the same shape, got {shapes}")
     if not log_prob.numel():
         raise ValueError(f"expected at least one sample, got shape {tuple(log_prob.shape)}")
-    if not _number("clip", clip) > 0:
+    if not number("clip", clip) > 0:
         raise ValueError(f"clip must be positive, got {clip}")
     for name, tensor in (("old_log_prob", old_log_prob), ("advantages", advantages)):
         if tensor.requires_grad:
@@ -151,16 +152,3 @@ def _floating(*tensors: Tensor) -> None:
 
 def _kind(value: object) -> str:
     return str(value.dtype) if isinstance(value, Tensor) else type(value).__name__
-
-
-def _number(name: str, value: float) -> float:
-    if isinstance(value, Tensor) and value.dim():
-        raise TypeError(f"{name} must be a number, got a tensor of shape {tuple(value.shape)}")
-    if not isinstance(value, Real | Tensor):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-    return value
-
-
-def _unit(name: str, value: float) -> None:
-    if not 0 <= _number(name, value) <= 1:
-        raise ValueError(f"{name} must be from 0 to 1, got {value}")

@@ -6,11 +6,13 @@ http://incompleteideas.net/book/the-book-2nd.html
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Integral
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from helpers.scalars import fraction
 
 
 class ReplayBuffer:
@@ -106,7 +108,7 @@ def soft_update(target: nn.Module, online: nn.Module, tau: float) -> None:
         ValueError: `tau` is outside [0, 1], the names, shapes or dtypes of parameters or buffers
             differ, or the two networks share a parameter or its memory. Nothing is changed then.
     """
-    _unit("tau", tau)
+    fraction("tau", tau)
     for module in (target, online):
         if not isinstance(module, nn.Module):
             raise TypeError(f"expected two modules, got {type(module).__name__}")
@@ -135,21 +137,8 @@ def _same_memory(a: Tensor, b: Tensor) -> bool:
     return a.numel() > 0 and not a.is_meta and a.data_ptr() == b.data_ptr()
 
 
-def _number(name: str, value: float) -> float:
-    if isinstance(value, Tensor) and value.dim():
-        raise TypeError(f"{name} must be a number, got a tensor of shape {tuple(value.shape)}")
-    if not isinstance(value, Real | Tensor):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-    return value
-
-
 def _count(name: str, value: int, least: int) -> None:
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
-
-
-def _unit(name: str, value: float) -> None:
-    if not 0 <= _number(name, value) <= 1:
-        raise ValueError(f"{name} must be from 0 to 1, got {value}")
