@@ -17,7 +17,8 @@ GOOD = [
     "在 GPU 上，损失是 $-\\log p$；见[下一章](losses.ipynb#why)。",
     "```python\nx = 1 # 中文,注释\n```\n这里没有问题。",
     "自动微分（d2l：自动求导）是核心。",
-    "**注意：**`item()` 返回 Python 数值。",
+    "**注意**：`item()` 返回 Python 数值。**返回**：张量。",
+    "**整句加粗。**\n下一句。",
     "- 第 1 步：复制。\n- 第 2 步：写入！",
     "比例是 50% 左右，共 3 个。",
     "<details><summary>提示</summary>\n\n看看 `clone`。\n\n</details>",
@@ -25,6 +26,8 @@ GOOD = [
 ]
 BAD = [
     ("张量,形状", "half-width punctuation"),
+    ("**输入：**张量。", "punctuation inside bold"),
+    ("**输入**：张量。**返回：**`x` 的形状。", "punctuation inside bold"),
     ("张量: 形状", "half-width punctuation"),
     ("这是张量.", "half-width full stop"),
     ("张量(tensor 张量)", "half-width brackets"),

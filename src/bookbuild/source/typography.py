@@ -36,6 +36,9 @@ _RULES = [
         "space beside full-width punctuation",
     ),
 ]
+# Markdown ends no bold text between punctuation and a letter: `**输入：**张量` keeps its marks.
+_BOLD = re.compile(r"\*\*([^*\n]+)\*\*(?=(.?))")
+_ENDS = "：。，；！？、"
 
 
 def lint(text: str) -> list[str]:
@@ -46,8 +49,13 @@ def lint(text: str) -> list[str]:
     """
     plain = re.sub(r"^(`{3,}|~{3,}|:{3,})\{[\w-]+\} ?(.*)$", r"\2", text, flags=re.M)
     plain = _STRIP.sub(lambda m: "\n" if "\n" in m[0] else _stand_in(m[0]), plain)
-    plain = re.sub(r"[*_]{1,2}", "", plain)
     problems = [
+        f"punctuation inside bold text before a letter: {m[0]}"
+        for m in _BOLD.finditer(plain)
+        if m[1][-1] in _ENDS and m[2].isalnum()
+    ]
+    plain = re.sub(r"[*_]{1,2}", "", plain)
+    problems += [
         f"{what}: …{_around(plain, m)}…" for rule, what in _RULES for m in rule.finditer(plain)
     ]
     return problems + _banned(ALLOWED.sub("", plain), "zh")
