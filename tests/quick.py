@@ -68,7 +68,7 @@ def tests_of(path: str) -> set[str]:
     if path.startswith("src/") and path.endswith(".py"):
         module = path.removeprefix("src/").removesuffix(".py").replace("/", ".")
         chosen |= {test for test, file in tests.items() if module in imports(file)}
-    if path.startswith("book/messages/"):
+    if path.startswith(("book/messages/", "src/helpers/explain/")):
         chosen |= {"tests/helpers/test_explain.py", "tests/bookbuild/test_messages.py"}
     if path.startswith(SITE):
         chosen |= {"tests/site/test_build.py", "tests/site/test_published.py"}

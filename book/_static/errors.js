@@ -1,5 +1,5 @@
 // Page of errors: match a pasted message or log, or a question, and show the explanation on top.
-// The rules are the same as in helpers/explain.py; a test compares the results.
+// The rules are the same as in helpers/explain; a test compares the results.
 
 // Rules of the matcher, from `bookMessages.matcher` (src/bookbuild/source/matcher.yml).
 class Rules {
@@ -388,7 +388,7 @@ class Messages {
     answer.values = values;
     return answer;
   }
-  // Return true if a relation between the values holds, as `related` in helpers/explain.py.
+  // Return true if a relation between the values holds, as `related` in helpers/explain/conditions.py.
   related(relation, values) {
     const [, left, name, right] = this.rules.get("relation").exec(relation);
     const [a, b] = [left, right].map((term) => this.number(term, values));

@@ -31,6 +31,10 @@ from bookbuild.site.extensions.languages import source
 from bookbuild.source import messages, outline
 from bookbuild.source.checkout import Book, BookError
 from helpers import explain
+from helpers.explain.conditions import RELATIONS, related
+from helpers.explain.logs import own_line
+from helpers.explain.text import plain
+from helpers.explain.unknown import advised, unknown
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILY = {
@@ -369,7 +373,7 @@ def test_every_error_of_the_book_has_an_entry():
             for output in cell.outputs:
                 if output.output_type == "error" and output.evalue[-20:] not in ours:
                     text = f"{output.ename}: {output.evalue}"
-                    if not search.whole(explain.plain(text)):
+                    if not search.whole(plain(text)):
                         lacking.append((name, cell.id, text))
     assert not lacking
 
@@ -431,16 +435,16 @@ def same(engine, pasted):
     browser, python = in_browser(engine, pasted), in_python(pasted)
     assert [a[:2] for a in browser] == [a[:2] for a in python], pasted
     assert [a[3:] for a in browser] == [a[3:] for a in python]
-    line = explain.own_line(pasted)
+    line = own_line(pasted)
     assert json.loads(engine.eval(f"JSON.stringify(search.ownLine({json.dumps(pasted)}))")) == (
         list(line) if line else None
     )
     assert [a[2] for a in browser] == pytest.approx([a[2] for a in python])
     known = json.loads(engine.eval(f"JSON.stringify(search.unknown({json.dumps(pasted)}))"))
-    assert known == explain.unknown(pasted)
+    assert known == unknown(pasted)
     if known:
         shown = engine.eval(f'search.advised({json.dumps(known)}, "en").join(" ")')
-        assert shown.split() == explain._advised(known, "en").split()
+        assert shown.split() == advised(known, "en").split()
 
 
 def test_python_and_browser_agree_on_pasted_messages(engine):
@@ -451,7 +455,7 @@ def test_python_and_browser_agree_on_pasted_messages(engine):
 
 
 @given(
-    st.sampled_from(list(explain._RELATIONS)),
+    st.sampled_from(list(RELATIONS)),
     st.lists(st.sampled_from(["n", "m", "3", "2 * n", "product(n)", "other"]), min_size=2),
     st.lists(
         st.integers(0, 99).map(str) | st.sampled_from(["[2, 3]", "2.5 GiB", "512 MB", "x"]),
@@ -461,7 +465,7 @@ def test_python_and_browser_agree_on_pasted_messages(engine):
 def test_python_and_browser_agree_on_number_relations(engine, name, terms, numbers):
     relation, values = f"{terms[0]} {name} {terms[1]}", dict(zip("nm", numbers, strict=False))
     call = f"search.related({json.dumps(relation)}, {json.dumps(values)})"
-    assert engine.eval(call) is explain.related(relation, values)
+    assert engine.eval(call) is related(relation, values)
 
 
 LONG = [  # texts that take seconds in quadratic time
@@ -512,7 +516,7 @@ def test_python_and_browser_agree_on_any_whitespace(engine, space):
     same(engine, f"ImportError: cannot import name 'P {space} RuntimeError: Can't call numpy() on")
     same(engine, f"{space}RuntimeError:{space}CUDA{space}error:{space}invalid{space}")
     same(engine, f'File "a{space}.py", line 3\n{space}ValueError: {space}')
-    assert " ".join(explain.plain(f"{space}a{space}{space}b\n{space}").split()) == "a b"
+    assert " ".join(plain(f"{space}a{space}{space}b\n{space}").split()) == "a b"
 
 
 @pytest.mark.parametrize("text", LONG, ids=[text[:12] for text in LONG])

@@ -18,6 +18,13 @@ from IPython.testing.globalipapp import start_ipython
 from torch import nn
 
 from helpers import explain
+from helpers.explain.__main__ import decoded
+from helpers.explain.conditions import related
+from helpers.explain.data import DATA, VARIABLE
+from helpers.explain.logs import own_line
+from helpers.explain.notebook import _LIBRARY, _installed, _own_frame, chain, operands
+from helpers.explain.report import WORDS, questions, report
+from helpers.explain.unknown import unknown
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x4 and 10x5)"
@@ -58,7 +65,7 @@ def test_every_wording_finds_its_entry_with_any_values():
     search, lost = explain.messages(), []
     for entry in search.entries:
         for wording in entry["wordings"]:
-            pasted = explain._SLOT.sub("7", wording)
+            pasted = VARIABLE.sub("7", wording)
             found = search.find(f"Traceback (most recent call last):\n  …\n{pasted}")
             if not any(a.sure and a.entry is entry for a in found):
                 lost.append(wording)
@@ -126,7 +133,7 @@ def test_error_ranks_before_a_warning(warning):
     ],
 )
 def test_related_evaluates_relations_of_numbers(relation, values, expected):
-    assert explain.related(relation, values) is expected
+    assert related(relation, values) is expected
 
 
 def test_numbers_select_a_case():
@@ -158,7 +165,7 @@ RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x92 and 103x64)"""
     ],
 )
 def test_own_line_returns_the_line_of_the_user_code(pasted, line):
-    assert explain.own_line(pasted) == line
+    assert own_line(pasted) == line
 
 
 def test_explanation_begins_with_the_message_and_the_line():
@@ -252,14 +259,14 @@ def test_error_of_a_log_ranks_before_reports_of_it(report, later):
     log = "\n".join(lines if later or report in ("ignored", "watchdog") else lines[::-1])
     found = explain.messages().find(log)
     assert found[0].sure and found[0].entry["id"] == "mat1-mat2-shapes"
-    assert explain.own_line(log) == ("train.py", "7")
+    assert own_line(log) == ("train.py", "7")
 
 
 @pytest.mark.parametrize("report", REPORTS)
 def test_reports_are_only_related_to_an_unknown_error(report):
     log = f"{OWN}brewery.YeastError: no hops in the wort\n{REPORTS[report]}"
     assert not any(answer.sure for answer in explain.messages().find(log))
-    assert explain.unknown(log) == {"type": "YeastError", "file": "train.py", "line": "7"}
+    assert unknown(log) == {"type": "YeastError", "file": "train.py", "line": "7"}
 
 
 def test_error_of_another_rank_ranks_before_a_lost_connection():
@@ -268,9 +275,9 @@ def test_error_of_another_rank_ranks_before_a_lost_connection():
     found = explain.messages().find(f"{OWN}{SHAPES}\n{second}")
     assert found[0].entry["id"] == "mat1-mat2-shapes"
     log = f"{OWN}brewery.YeastError: no hops in the wort\n{second}"
-    assert explain.unknown(log) == {"type": "YeastError", "file": "train.py", "line": "7"}
+    assert unknown(log) == {"type": "YeastError", "file": "train.py", "line": "7"}
     log = f"{OWN}RuntimeError: no hops in the wort\n{second}"
-    assert explain.own_line(log) == ("train.py", "7")
+    assert own_line(log) == ("train.py", "7")
 
 
 def test_crash_ranks_before_a_warning():
@@ -479,7 +486,7 @@ def test_partial_match_is_not_presented_as_the_answer():
 )
 def test_question_returns_symptoms_and_sections(question, lang, symptom, section):
     text = explain.explain(question, lang)
-    assert text.startswith(explain._WORDS[lang]["places"])
+    assert text.startswith(WORDS[lang]["places"])
     assert not symptom or f"symptoms.html#{symptom}" in text
     assert section in text
 
@@ -499,13 +506,13 @@ def test_best_answer_to_a_question_is_first(question, lang, first):
 
 
 def test_rare_names_in_the_prose_lead_to_their_sections():
-    data = explain._DATA["places"]
+    data = DATA["places"]
     named = [place for place in data if place.get("names")]
     lost = [
         (name, place["href"])
         for place in named[::5]
         for name in place["names"].split()
-        if place["href"] not in [found.href for found in explain.questions().find(name)]
+        if place["href"] not in [found.href for found in questions().find(name)]
     ]
     assert len(named) > 400 and not lost
 
@@ -515,8 +522,8 @@ def test_unknown_text_offers_a_report_without_folders(monkeypatch):
     assert "issues/new" not in explain.explain("zymurgy")
     origin = '{"url": "https://github.com/someone/notes.git"}'
     found = SimpleNamespace(read_text=lambda name: origin)
-    monkeypatch.setattr(explain, "distribution", lambda name: found)
-    (link,) = explain.report(pasted)
+    monkeypatch.setattr("helpers.explain.report.distribution", lambda name: found)
+    (link,) = report(pasted)
     assert "https://github.com/someone/notes/issues/new?title=" in link
     assert "a.py" in link and "b.py" in link
     assert not [
@@ -572,7 +579,7 @@ def test_unknown_text_offers_a_report_without_folders(monkeypatch):
     ],
 )
 def test_unknown_error_explains_its_type_and_place(pasted, known, message):
-    assert explain.unknown(pasted) == known
+    assert unknown(pasted) == known
     if known and not any(a.sure for a in explain.messages().find(pasted)):
         text = explain.explain(pasted)
         assert message in " ".join(text.split()) and "html#" not in text.split("Perhaps")[0]
@@ -646,7 +653,7 @@ def test_unknown_text_exits_with_1_and_unreadable_input_with_2(tmp_path):
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
 def test_decoded_supports_every_unicode_encoding(tmp_path, encoding, mark):
     text = f"{mark}训练 Traceback (most recent call last):\r\n  …\r\n{SHAPES}\r\n"
-    assert explain.decoded(text.encode(encoding)) == text.removeprefix("\ufeff")
+    assert decoded(text.encode(encoding)) == text.removeprefix("\ufeff")
     log = tmp_path / "log.txt"
     log.write_bytes(text.encode(encoding))
     assert run(str(log)).returncode == 0
@@ -654,7 +661,7 @@ def test_decoded_supports_every_unicode_encoding(tmp_path, encoding, mark):
 
 @given(st.binary(max_size=40))
 def test_decoded_accepts_any_bytes(data):
-    assert isinstance(explain.decoded(data), str)
+    assert isinstance(decoded(data), str)
 
 
 def shell_line(command):
@@ -682,7 +689,7 @@ def test_closed_or_full_streams_are_reported_in_one_line(command, message):
 
 def test_interrupt_exits_with_one_line():
     code = (
-        "import os, signal, sys, helpers.explain as e\n"
+        "import os, signal, sys, helpers.explain.__main__ as e\n"
         "read = lambda *a: os.kill(os.getpid(), signal.SIGINT)\n"
         "e._pasted = read\nsys.exit(e.main([]))"
     )
@@ -748,7 +755,7 @@ def test_magic_answers_a_question(ask):
 
 
 def test_extension_keeps_the_original_error(ask, monkeypatch):
-    monkeypatch.setattr(explain, "messages", lambda: 1 / 0)
+    monkeypatch.setattr("helpers.explain.notebook.messages", lambda: 1 / 0)
     result, out = ask("[][3]")
     assert isinstance(result.error_in_exec, IndexError) and "ZeroDivisionError" not in out
     monkeypatch.undo()
@@ -777,7 +784,7 @@ def test_operands_describes_the_tensors_of_the_user_line():
 
     with pytest.raises(RuntimeError) as raised:
         Net()(torch.ones(2, 10))
-    message = explain.operands(raised.value)
+    message = operands(raised.value)
     assert message.splitlines() == [
         "In `return self.fc(x) * self.scale`:",
         "    self.fc: Linear, float16 cpu",
@@ -786,17 +793,17 @@ def test_operands_describes_the_tensors_of_the_user_line():
     ]
     with pytest.raises(ZeroDivisionError) as raised:
         print(1 / 0)
-    assert explain.operands(raised.value) == ""
-    assert explain.operands(ValueError("never raised")) == ""
+    assert operands(raised.value) == ""
+    assert operands(ValueError("never raised")) == ""
 
 
 def test_own_frame_of_an_import_error_is_the_user_line():
     tensor = torch.ones(2)
     with pytest.raises(ImportError) as raised:
         assert len(tensor) == 2 and __import__("importlib").import_module("torch_that_is_not")
-    frame, line = explain._own_frame(raised.value)
+    frame, line = _own_frame(raised.value)
     assert frame.f_code.co_filename == __file__ and frame.f_locals["tensor"] is tensor
-    assert "tensor: (2,) float32 cpu" in explain.operands(raised.value) and line > 1
+    assert "tensor: (2,) float32 cpu" in operands(raised.value) and line > 1
 
 
 @pytest.mark.parametrize(
@@ -813,7 +820,7 @@ def test_own_frame_of_an_import_error_is_the_user_line():
     ],
 )
 def test_installed_detects_files_of_python_and_packages(file, installed):
-    assert explain._installed(file, (*explain._LIBRARY, "c:/python311/lib/")) == installed
+    assert _installed(file, (*_LIBRARY, "c:/python311/lib/")) == installed
 
 
 def test_operands_evaluates_no_property():
@@ -825,7 +832,7 @@ def test_operands_evaluates_no_property():
     trap = Trap()
     with pytest.raises(TypeError) as raised:
         assert (trap is None or len(3)) and trap.value
-    assert explain.operands(raised.value) == ""
+    assert operands(raised.value) == ""
 
 
 def test_chain_lists_exceptions_in_order():
@@ -835,14 +842,14 @@ def test_chain_lists_exceptions_in_order():
         except KeyError as error:
             raise ValueError("b") from error
     except ValueError as error:
-        assert explain.chain(error) == "KeyError: 'a'\nValueError: b"
+        assert chain(error) == "KeyError: 'a'\nValueError: b"
     try:
         try:
             raise KeyError("a")
         except KeyError:
             raise ValueError("b") from None
     except ValueError as error:
-        assert explain.chain(error) == "ValueError: b"
+        assert chain(error) == "ValueError: b"
 
 
 # ---------------------------------------------------------------- ten complete tracebacks

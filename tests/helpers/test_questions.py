@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.questions import Questions
+from helpers.explain.questions import Questions
 
 WORDS = {
     "small": "how to",

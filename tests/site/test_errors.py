@@ -12,7 +12,7 @@ from book_pages import LANGUAGES, ROOT
 
 from helpers import explain
 
-ENTRIES = json.loads((ROOT / "src/helpers/messages.json").read_text("utf8"))["messages"]
+ENTRIES = json.loads((ROOT / "src/helpers/explain/messages.json").read_text("utf8"))["messages"]
 SHAPES = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x4 and 10x5)"
 EMPTY = "The size of tensor a (0) must match the size of tensor b (4) at non-singleton dimension 1"
 GROUND = "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn"

@@ -22,7 +22,7 @@ from bookbuild.source import texts
 from bookbuild.source.checkout import Book
 from bookbuild.source.outline import queries
 from bookbuild.source.words import search_words
-from helpers import explain
+from helpers.explain.report import questions
 
 QUERIES = ROOT / "tests/messages/queries.tsv"
 ANSWERS = ROOT / "tests/messages/answers.tsv"
@@ -257,7 +257,7 @@ def test_terminal_search_matches_the_page_search(found):
             place = f"{hit['page']}.html" + ("" if hit["first"] else f"#{hit['anchor']}")
             if hit["kind"] in ("symptom", "chapter"):
                 page["symptom" if hit["kind"] == "symptom" else "section"].append(place)
-        message = explain.questions().find(question)
+        message = questions().find(question)
         terminal = {kind: [one.href for one in message if one.kind == kind] for kind in page}
         same = not page["symptom"] or page["symptom"][0] == (terminal["symptom"] or [""])[0]
         if not same or not set(page["section"][:3]) & set(terminal["section"][:3]):

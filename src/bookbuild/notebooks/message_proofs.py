@@ -18,7 +18,9 @@ from bookbuild.notebooks.cells import code_cells
 from bookbuild.notebooks.files import read
 from bookbuild.source.checkout import Book
 from bookbuild.source.messages import TORCH, VARIABLE, Entry
-from helpers.explain import Messages, Wording, plain
+from helpers.explain import Messages
+from helpers.explain.text import plain
+from helpers.explain.wordings import Wording
 
 
 def constants(wording: str) -> list[str]:

@@ -20,7 +20,7 @@ from bookbuild.source.messages import Entry, matcher
 from bookbuild.source.outline import locate_section
 from bookbuild.source.words import search_words
 
-PRODUCT = "src/helpers/messages.json"
+PRODUCT = "src/helpers/explain/messages.json"
 SCRIPT = "messages.js"
 COLUMNS = 72  # width up to which a page does not wrap code
 _COMMENTED = re.compile(r"(\s*)(\S.*?)\s{2,}(# .*)")

@@ -185,7 +185,7 @@ def _names(relation: str, where: str) -> Iterator[str]:
     """Yield the variable names that a relation compares.
 
     Raises:
-        BookError: it does not have the syntax documented in `helpers.explain.related`.
+        BookError: it does not have the syntax documented in `helpers.explain.conditions.related`.
     """
     patterns = matcher()["patterns"]
     parts = re.fullmatch(patterns["relation"], relation)

@@ -21,18 +21,23 @@ class HelpersApi(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return a section per module: chapters' modules in reading order, then shared modules.
 
-        Subpackages, whose functions serve single cells, are only named.
+        Packages without `__all__`, whose functions serve single cells, are only named.
         """
         helpers = import_module("helpers")
         for path in Path(helpers.__path__[0]).rglob("*.py"):
             self.env.note_dependency(str(path))
         modules = {m.name: m.ispkg for m in pkgutil.iter_modules(helpers.__path__)}
+        sources = {
+            name: Path(helpers.__path__[0], name, "__init__.py").read_text("utf8")
+            for name, package in modules.items()
+            if package
+        }
+        internal = {name for name, source in sources.items() if "__all__" not in source}
         chapters = [name for name in self.config.external_site_map if name in modules]
-        shared = [name for name, package in modules.items() if not package and name not in chapters]
+        shared = [name for name in modules if name not in internal and name not in chapters]
         packages = nodes.bullet_list()
-        for name in (name for name, package in modules.items() if package):
-            source = Path(helpers.__path__[0], name, "__init__.py").read_text("utf8")
-            about = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+        for name in sorted(internal):
+            about = (ast.get_docstring(ast.parse(sources[name])) or "").partition("\n")[0]
             line = nodes.paragraph("", "", nodes.literal("", f"helpers.{name}"), nodes.Text(": "))
             line += nodes.inline("", about.replace("`", ""), lang="en")
             packages += nodes.list_item("", line)

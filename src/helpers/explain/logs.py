@@ -1,0 +1,81 @@
+"""Find the errors and the frames of tracebacks in a log."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from helpers.explain.data import HEAD, LIMITS, PATTERNS
+from helpers.explain.text import base_type, plain
+
+
+@lru_cache(1)
+def errors_in(text: str) -> list[re.Match[str]]:
+    """Return the heads of errors in a normalized text, without reports of other errors.
+
+    Warnings, the reports of launchers, the errors of processes whose parent failed and exceptions
+    that Python ignores are left out, unless the text contains nothing else.
+    """
+    heads = [*HEAD.finditer(text)]
+    marks = [*re.finditer(r"Exception ignored in|Traceback \(most recent", text)][::-1]
+    ends = [*(head.start() for head in heads[1:]), len(text)]
+    errors, tracebacks = [], 2  # since the last ignored exception
+    for head, end in zip(heads, ends, strict=False):
+        begin = head.start()
+        while marks and marks[-1].start() < begin:
+            tracebacks = 0 if marks.pop()[0].startswith("E") else tracebacks + 1
+        message = text[begin : min(end, begin + LIMITS.length)].split("Traceback (most recent")[0]
+        if tracebacks >= 2 and not PATTERNS["report"].search(message):
+            errors.append(head)
+    return errors or heads[-1:]
+
+
+@dataclass
+class Main:
+    """The error that ended the program: its type, and where its message starts and ends."""
+
+    type: str
+    start: int
+    end: int
+
+
+@lru_cache(1)
+def main_error(text: str) -> Main | None:
+    """Return the last error in a normalized text that is no report of another one, or None."""
+    if not (heads := errors_in(text)):
+        return None
+    begin, after = heads[-1].start(), heads[-1].end()
+    following = [pattern.search(text, after) for pattern in (HEAD, PATTERNS["next_line"])]
+    ends = [begin + LIMITS.length, len(text), *(match.start() for match in following if match)]
+    return Main(base_type(heads[-1][0]), begin, min(ends))
+
+
+def frames_of(pasted: str) -> list[re.Match[str]]:
+    """Return the frames above the error that ended the program, in order."""
+    text = PATTERNS["space"].sub(" ", pasted[-LIMITS.longest :])
+    message = plain(pasted)
+    main, end = main_error(message), -1
+    if main:  # the same occurrence of the type in the text as pasted
+        parts = text.split(main.type)
+        before = message.count(main.type, 0, main.start) + 1
+        end = len(main.type.join(parts[:before])) if before < len(parts) else -1
+    frames = [*PATTERNS["frame"].finditer(text)]
+    return [frame for frame in frames if frame.start() < end] or frames
+
+
+def own_line(pasted: str) -> tuple[str, str] | None:
+    """Return the innermost location in a pasted traceback outside installed packages.
+
+    Returns:
+        File name and line number; for a notebook cell, an empty name and `number:line`. None if
+        there is no such line.
+    """
+    best = None
+    for frame in frames_of(pasted):
+        file, line, cell, cell_line = frame.groups()
+        if cell:
+            best = "", f"{cell}:{cell_line}"
+        elif not PATTERNS["installed"].search(file):
+            best = re.split(r"[\\/]", file)[-1], line
+    return best
