@@ -398,6 +398,25 @@ def test_read_scalars_returns_all_points_without_sampling(tmp_path):
     assert monitoring.read_scalars(tmp_path) == {"a": [(s, s / 2) for s in range(10_020)]}
 
 
+@pytest.mark.parametrize(("samples", "shown"), [(0, 0), (5, 5), (100, 12)])
+def test_tensorboard_shows_at_most_the_given_number_of_samples(tmp_path, samples, shown):
+    from tensorboard import context
+    from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
+    from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+
+    sink = monitoring.TensorBoardSink(tmp_path)
+    for step in range(12):
+        sink("a", step, step / 2)
+    sink.close()
+    events = EventMultiplexer(tensor_size_guidance={"scalars": samples})
+    events.AddRunsFromDirectory(str(tmp_path))
+    events.Reload()
+    points = MultiplexerDataProvider(events, str(tmp_path)).read_scalars(
+        context.RequestContext(), experiment_id="", plugin_name="scalars", downsample=samples
+    )
+    assert [len(curve) for tags in points.values() for curve in tags.values()] == [shown]
+
+
 def test_read_scalars_of_a_missing_folder_raises(tmp_path):
     with pytest.raises(FileNotFoundError, match="no folder .*nowhere"):
         monitoring.read_scalars(tmp_path / "nowhere")

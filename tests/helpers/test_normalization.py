@@ -247,12 +247,25 @@ def and_seeded(model, batches):
     recompute(model, batches)
 
 
+def with_new_buffers(model, batches):
+    recompute(model, batches)
+    for norm in (m for m in model.modules() if isinstance(m, NORMS)):
+        norm.running_mean = norm.running_mean.clone()
+
+
+def with_new_parameters(model, batches):
+    recompute(model, batches)
+    model[0].weight = nn.Parameter(model[0].weight.detach().clone())
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
         (recompute, None),
         (only_the_norms, None),
         (lambda m, b: recompute(m, (x for x in b)), None),
+        (with_new_buffers, None),
+        (with_new_parameters, "the parameter 0.weight has changed"),
         (lambda m, b: update_bn(b, m), "1 had training=False"),
         (starter, "1.running_mean is not the average over the batches"),
         (lambda m, b: recompute(m, b, reset=False), "1.running_mean is not the average"),

@@ -383,6 +383,7 @@ def forwards(rewards, ended, gamma):
         (lambda r, e, g: [float(x) for x in backwards(r, e, g)], "expected a tensor, got list"),
         (lambda r, e, g: backwards(r[1:], e[1:], g), "expected shape"),
         (lambda r, e, g: backwards(r.float(), e, g), "with float64 inputs"),
+        (lambda r, e, g: backwards(r, e, torch.tensor(g).item()), "with float64 inputs"),
         (
             lambda r, e, g: backwards(r, e | (torch.arange(len(e)) == len(e) - 1), g).abs(),
             "returns are the rewards",

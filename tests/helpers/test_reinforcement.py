@@ -313,6 +313,7 @@ def double(reward, terminated, online, target, gamma, pick=None):
         (lambda r, d, q, t, g: double(r, ~d, q, t, g), "terminated is inverted"),
         (lambda r, d, q, t, g: double(r, d & False, q, t, g), "added to terminated transitions"),
         (lambda r, d, q, t, g: double(r, d, q, t, 1), "gamma is ignored"),
+        (lambda r, d, q, t, g: double(r, d, q, t, torch.tensor(g).item()), "with float64"),
         (lambda r, d, q, t, g: double(r, d, q, t, g)[:, None], "expected shape"),
         (lambda r, d, q, t, g: double(r, d, q, t, g).tolist(), "expected a tensor, got list"),
         (
@@ -426,6 +427,7 @@ def by_columns(rewards, terminated, truncated, values, gamma, ends=None, powers=
             "wrong for one transition",
         ),
         (lambda r, t, c, v, g: steps(r.float(), t, c, v.float(), g).to(r.dtype), "with float64"),
+        (lambda r, t, c, v, g: steps(r, t, c, v, torch.tensor(g).item()), "with float64"),
     ],
 )
 def test_check_steps_target_returns_the_expected_verdict(answer, says):

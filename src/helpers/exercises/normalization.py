@@ -70,11 +70,12 @@ def _recompute_the_rest(f: Callable, training: bool, frozen: bool) -> None:
     model.train(training)
     model[1].train(not frozen)
     modes = {name or "the model": m.training for name, m in model.named_modules()}
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    with unchanged("values modes", model=model):
+    before = {name: (p, p.detach().clone()) for name, p in model.named_parameters()}
+    with unchanged("values modes objects", model=model):  # buffers may be replaced
         f(model, batches)
     for name, p in model.named_parameters():
-        assert torch.equal(p, before[name]), f"the parameter {name} has changed"
+        same, value = before[name]
+        assert p is same and torch.equal(p, value), f"the parameter {name} has changed"
         assert p.requires_grad, f"the parameter {name} was frozen"
         assert p.grad is None, f"the parameter {name} has a gradient now"
     momenta = [layer.momentum for layer in (model[1], model[4], model[5][1], model[5][3])]

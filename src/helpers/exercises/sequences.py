@@ -176,9 +176,14 @@ def _tag_loss_other(f: Callable) -> None:
 def _tag_loss_first(f: Callable) -> None:
     _tag_loss_compare(f, [6, 3], 2, 0, "words whose tag is 0 are left out")
     logits, tags, ids, padding = _tag_loss_case([4, 2], 3, 0, 5)
-    spoiled = logits.detach().masked_fill((ids == padding)[..., None], math.nan)
-    same = torch.allclose(f(spoiled, tags, ids, padding), f(logits, tags, ids, padding))
+    spoiled = logits.detach().masked_fill((ids == padding)[..., None], math.nan).requires_grad_()
+    got = f(spoiled, tags, ids, padding)
+    same = torch.allclose(got, f(logits, tags, ids, padding))
     assert same, "logits of nan at the padding make the loss nan: 0 * nan is nan"
+    (gradient,) = torch.autograd.grad(got, spoiled)
+    assert gradient.isfinite().all(), (
+        "logits of nan at the padding make the gradient nan: select the words before the loss"
+    )
 
 
 def _tag_loss_dtypes(f: Callable) -> None:
