@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import sys
@@ -73,6 +74,7 @@ def _listed(lang: str) -> list[str]:
 def _run(chosen: argparse.Namespace, lang: str) -> int:
     rules = {name for name in chosen.only or RULES if name not in chosen.skip}
     records, unread, files = [], [], 0
+    gc.set_threshold(200_000)  # the trees of a file are garbage together, when it is reviewed
     for source in sources(chosen.paths):
         if isinstance(source, Source):
             source, findings = _reviewed(source, rules)
@@ -82,12 +84,16 @@ def _run(chosen: argparse.Namespace, lang: str) -> int:
             print(line, file=sys.stderr)
             continue
         files += 1
-        records += [record(source, one, lang) for one in findings]
+        records += [record(source, finding, lang) for finding in findings]
         if not chosen.json:
-            for one in findings:
-                print(shown(source, one, lang), end="\n\n")
+            for finding in findings:
+                print(shown(source, finding, lang), end="\n\n")
     if chosen.json:
-        report = {"findings": records, "unread": [vars(one) for one in unread], "files": files}
+        report = {
+            "findings": records,
+            "unread": [vars(problem) for problem in unread],
+            "files": files,
+        }
         print(json.dumps(report | {"rules": sorted(rules)}, ensure_ascii=False, indent=1))
     else:
         print(total(len(records), files, lang))
