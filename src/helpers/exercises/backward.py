@@ -12,14 +12,8 @@ from torch import Tensor, nn
 
 from helpers.autograd import watch_saved
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import (
-    a_float,
-    called_in_its_modes,
-    close,
-    in_two_modes,
-    random_state_kept,
-    unchanged,
-)
+from helpers.exercises.modes import called_in_its_modes
+from helpers.exercises.tools import a_float, close, in_two_modes, random_state_kept, unchanged
 
 
 def _accumulate_model_and_chunks(

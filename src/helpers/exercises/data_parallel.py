@@ -10,14 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import (
-    called_in_its_modes,
-    close,
-    in_two_modes,
-    instance,
-    unchanged,
-    with_gradients,
-)
+from helpers.exercises.modes import called_in_its_modes
+from helpers.exercises.tools import close, in_two_modes, instance, unchanged, with_gradients
 
 Shards = list[tuple[Tensor, Tensor]]
 

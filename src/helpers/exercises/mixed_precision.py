@@ -11,13 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import (
-    a_tensor,
-    called_in_its_modes,
-    in_two_modes,
-    random_state_kept,
-    unchanged,
-)
+from helpers.exercises.modes import called_in_its_modes
+from helpers.exercises.tools import a_tensor, in_two_modes, random_state_kept, unchanged
 
 
 def _scaled_step_flat_gradient(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:

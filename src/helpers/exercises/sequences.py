@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.tools import a_tensor, called_in_its_modes, close, in_dtypes, leaves
+from helpers.exercises.modes import called_in_its_modes
+from helpers.exercises.tools import a_tensor, close, in_dtypes, leaves
 
 
 def _vectors_case(layers: int, both: bool, lengths: list[int], padding: float) -> tuple:

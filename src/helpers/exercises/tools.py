@@ -158,24 +158,6 @@ def in_two_modes(model: nn.Module) -> Any:
     return model
 
 
-@contextmanager
-def called_in_its_modes(model: nn.Module) -> Iterator[None]:
-    """Raise if the block calls `model` with a changed mode of a submodule."""
-
-    def modes() -> list[bool]:
-        return [module.training for module in model.modules()]
-
-    given, calls = modes(), []
-    handle = model.register_forward_pre_hook(lambda *_: calls.append(modes()))
-    try:
-        yield
-    finally:
-        handle.remove()
-    assert all(call == given for call in calls), (
-        "the model was called in another mode: leave its mode unchanged"
-    )
-
-
 def with_gradients(model: nn.Module) -> Any:
     """Give all trainable parameters but the last a gradient and return `model`.
 
