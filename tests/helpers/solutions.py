@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted(
     f.stem
     for f in Path(exercises.__file__).parent.glob("*.py")
-    if f.stem not in ("__init__", "tools")
+    if f.stem not in ("__init__", "modes", "tools")
 )
 
 

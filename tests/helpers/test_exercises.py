@@ -428,6 +428,20 @@ def in_eval(check):
     return f
 
 
+def evaluated(check):
+    """Return the solution, called in evaluation mode; the modes are restored."""
+
+    def f(model, *arguments):
+        before = [module.training for module in model.modules()]
+        result = in_eval(check)(model, *arguments)
+        result = list(result) if hasattr(result, "send") else result
+        for module, training in zip(model.modules(), before, strict=True):
+            module.training = training
+        return result
+
+    return f
+
+
 def then(check, spoil):
     """Return the solution followed by a call of `spoil` with the arguments."""
 
@@ -600,14 +614,6 @@ def raises_at_letters(capability, archs):
     return any(n <= number and (k == "compute" or n // 10 == number // 10) for k, n in built)
 
 
-def eval_and_back(gru, x, lengths):
-    mode = gru.training
-    gru.eval()
-    result = book("check_vectors")(gru, x, lengths)
-    gru.train(mode)
-    return result
-
-
 def zeroed_padding(gru, x, lengths):
     real = (torch.arange(x.shape[1]) < lengths[:, None])[..., None]
     return book("check_vectors")(gru, x * real + 0 * x.sum(1, keepdim=True), lengths)
@@ -731,6 +737,21 @@ def large(model, x, y):
     twin = copy.deepcopy(model).eval()
     each = F.cross_entropy(twin(x), y, reduction="none")
     return (each > 1e7).nonzero().flatten().tolist()
+
+
+class ClampedGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, upstream):
+        return upstream.clamp(-1, 1)
+
+
+def in_shards_of_one_size(n, rank, world, epoch):
+    size = -(-n // world)
+    return drawn(n, epoch)[rank * size : (rank + 1) * size]
 
 
 class Detached(nn.Module):
@@ -886,6 +907,15 @@ class RootWithEpsilon(torch.autograd.Function):
     def backward(ctx, upstream):
         (y,) = ctx.saved_tensors
         return upstream / (ctx.n * y ** (ctx.n - 1) + 1e-6), None
+
+
+class RootWithFloor(torch.autograd.Function):
+    forward = RootWithEpsilon.forward
+
+    @staticmethod
+    def backward(ctx, upstream):
+        (y,) = ctx.saved_tensors
+        return upstream * y.clamp(min=1e-3) ** (1 - ctx.n) / ctx.n, None
 
 
 def nan_for_no_samples(model, loader):
@@ -1104,6 +1134,7 @@ WRONG = [
         lambda x: x.clamp(-9, 9) + (x.round() - x.clamp(-9, 9)).detach(),
         "the gradient of x is not",
     ),
+    ("check_straight_through", ClampedGradient.apply, "the gradient of x is not"),
     ("check_factor", ends_at_total, "raised ZeroDivisionError"),
     ("check_factor", lambda t, w, n: book("check_factor")(t, w, n) if t <= 2 * n else 1, "it is 0"),
     ("check_resume", resume_into_the_checkpoint, "copy it before you load it"),
@@ -1155,8 +1186,9 @@ WRONG = [
     ("check_to_uint8", viewed("check_to_uint8"), "view size is not compatible"),
     ("check_to_uint8", clamped_as_int, "a value above 1 did not become 255"),
     ("check_load_matching", same_dtype_only, "has another dtype, and was not loaded"),
-    ("check_root", RootOfClamped, "wrong for an x of 1e-06"),
-    ("check_root", RootWithEpsilon, "wrong for an x of 1e-06"),
+    ("check_root", RootOfClamped, "wrong for an x of 1e-200"),
+    ("check_root", RootWithEpsilon, "wrong for an x of 1e-200"),
+    ("check_root", RootWithFloor, "wrong for an x of 1e-200"),
     ("check_accuracy", nan_for_no_samples, "for a loader without samples, got nan"),
     ("check_capture", tensors_copied, "in a tuple, a tensor was overwritten"),
     ("check_capture", hooks_left_after_errors, "an input of the wrong shape, a hook is still"),
@@ -1179,6 +1211,16 @@ WRONG = [
     ),
     ("check_accuracy", float32_accuracy, "expected"),
     ("check_accumulate", in_eval("check_accumulate"), "came in training mode"),
+    *(
+        (check, evaluated(check), "called in another mode")
+        for check in (
+            "check_accumulate",
+            "check_scaled_step",
+            "check_shard_gradients",
+            "check_stream",
+            "check_vectors",
+        )
+    ),
     ("check_load_matching", rejects_buffers, "nothing fits"),
     ("check_continue", other_options, "the other settings are not the saved ones"),
     ("check_plain", float64_arrays, "has another value or type"),
@@ -1211,6 +1253,7 @@ WRONG = [
     ("check_partition", shares(lambda n, e: drawn(n, e % 8)), "the same order"),
     ("check_partition", shares(lambda n, e: drawn(n, e % 10)), "the same order"),
     ("check_partition", shares(in_blocks), "stay near their positions"),
+    ("check_partition", in_shards_of_one_size, "uneven shares"),
     ("check_partition", shares(lambda n, e: drawn(n, hash(("x", e)) % 2**63)), "is used twice"),
     ("check_clip", Detached, "has no graph"),
     ("check_answers", cached, "the result of earlier requests is returned again"),
@@ -1247,7 +1290,6 @@ WRONG = [
     ("check_nearest", nearest_by_squares, "far from the origin"),
     ("check_mean_below", mean_without_infinities, "wrong with -inf, which is below the limit"),
     ("check_stop", killing(2, wait=False), "after kill(), wait"),
-    ("check_vectors", eval_and_back, "ran in another mode"),
     ("check_vectors", zeroed_padding, "here nan"),
     ("check_tag_loss", masked_loss, "logits of nan at the padding"),
     ("check_table", table(max_norm=50), "max_norm"),

@@ -489,9 +489,9 @@ def initialized(gru, x, lengths):
     ("answer", "says"),
     [
         (vectors, None),
-        (mode_kept, "the GRU ran in another mode"),
+        (mode_kept, "called in another mode"),
         (in_eval, "the GRU came in training mode and was left in another"),
-        (back_to_training, "the GRU ran in another mode"),
+        (back_to_training, "called in another mode"),
         (initialized, "_l0 of the GRU was changed"),
         (in_double, "_l0 of the GRU was changed"),
         (lambda g, x, n: vectors(g, x, n).double(), "expected torch.float32, got torch.float64"),

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from helpers.autograd import watch_saved
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.modes import called_in_its_modes
 from helpers.exercises.tools import a_float, close, in_two_modes, random_state_kept, unchanged
 
 
@@ -41,7 +42,8 @@ def _accumulate_compare(f: Callable, counts: list[int], dirty: bool, complaint: 
             p.grad = torch.randn_like(p)
     before = [p.detach().clone() for p in model.parameters()]
     seeded = "the random state of {} was changed: the gradients need no random numbers"
-    with unchanged("gradients", model=model, chunks=chunks), random_state_kept(seeded):
+    kept = unchanged("gradients", model=model, chunks=chunks)
+    with called_in_its_modes(model), kept, random_state_kept(seeded):
         f(model, chunks)
         same = all(map(torch.equal, model.parameters(), before))
         assert same, "a weight has changed: do not update the parameters"

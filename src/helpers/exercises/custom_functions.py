@@ -152,11 +152,13 @@ def _root_shapes(f: Any) -> None:
         f.apply(x, n).sum().backward()
         right = x.detach() ** (1 / n - 1) / n
         assert torch.allclose(x.grad, right, rtol=1e-4), f"wrong for an x of shape {shape}"
-    x = (10.0 ** torch.arange(-6, 7)).double().requires_grad_()
+    x = (10.0 ** torch.arange(-200, 201, 20).double()).requires_grad_()
     y = f.apply(x, 3)
     (slope,) = torch.autograd.grad(y.sum(), x)
     right = x.detach() ** (1 / 3)
-    for number, good, bad in zip(x, right.isclose(y), ~slope.isclose(right / x / 3), strict=True):
+    for number, good, bad in zip(
+        x, right.isclose(y, atol=0), ~slope.isclose(right / x / 3, atol=0), strict=True
+    ):
         assert good and not bad, f"wrong for an x of {number:g}: no epsilon or clamp is needed"
     x, n = _root_draw(3, 3, 2)
     upstream = torch.randn(2, 3, dtype=x.dtype)

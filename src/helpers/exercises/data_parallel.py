@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.modes import called_in_its_modes
 from helpers.exercises.tools import close, in_two_modes, instance, unchanged, with_gradients
 
 Shards = list[tuple[Tensor, Tensor]]
@@ -37,7 +38,7 @@ def _shard_gradients_compare(f: Any, shards: Shards, what: str) -> None:
     ]
     for p in model.parameters():
         p.grad = torch.ones_like(p)
-    with unchanged(model=model, shards=shards):
+    with called_in_its_modes(model), unchanged(model=model, shards=shards):
         got = f(model, shards)
     for handle in handles:
         handle.remove()

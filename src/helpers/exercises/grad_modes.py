@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from helpers.autograd import saved_tensors
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.modes import called_in_its_modes
 from helpers.exercises.tools import a_tensor, close, in_two_modes, random_state_kept, unchanged
 
 
@@ -184,7 +185,7 @@ def _stream_values(f, dtype=torch.float32):
     net, batches = _stream_case(dtype)
     for p in net.parameters():
         p.grad = torch.randn_like(p)
-    with unchanged(net=net, batches=batches):
+    with called_in_its_modes(net), unchanged(net=net, batches=batches):
         outputs, _ = _stream_walk(f, net, batches)
     assert len(outputs) == len(batches), (
         f"expected {len(batches)} outputs for as many batches, got {len(outputs)}"

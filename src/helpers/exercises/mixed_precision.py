@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.modes import called_in_its_modes
 from helpers.exercises.tools import a_tensor, in_two_modes, random_state_kept, unchanged
 
 
@@ -45,7 +46,8 @@ def _scaled_step_run(f: Callable, share: float, stale: bool = False) -> None:
         for p in model.parameters():
             p.grad = torch.full_like(p, scale * gradient.norm().item())
     batch = {"x, of the batch": x, "y, of the batch": y}
-    with unchanged("values gradients", **kept), unchanged(**batch), random_state_kept():
+    same = unchanged("values gradients", **kept)
+    with called_in_its_modes(model), same, unchanged(**batch), random_state_kept():
         f(model, x, y, optimizer, scaler, gradient.norm().item() * share)
     moved = (before - _scaled_step_flat(model)) / lr
     taken = (moved @ gradient / gradient.square().sum()).item()  # 1: the whole gradient

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.modes import called_in_its_modes
 from helpers.exercises.tools import a_tensor, close, in_dtypes, leaves
 
 
@@ -29,14 +30,9 @@ def _vectors_compare(f: Callable, gru: nn.GRU, x: Tensor, lengths: Tensor, compl
         h = gru(row[None, :length])[1]
         right.append(torch.cat(list(h[-directions:, 0])))
     expected = torch.stack(right)
-    training, modes = gru.training, []
-    hook = gru.register_forward_pre_hook(lambda module, _: modes.append(module.training))
-    got = leaves(f, "the GRU", "x", "lengths")(gru, x.clone(), lengths)
-    hook.remove()
+    with called_in_its_modes(gru):
+        got = leaves(f, "the GRU", "x", "lengths")(gru, x.clone(), lengths)
     a_tensor(got, expected.shape, expected.dtype)
-    assert all(mode == training for mode in modes), (
-        "the GRU ran in another mode than it was in, so its dropout differs"
-    )
     close(got, expected, complaint)
     learns = [gru.weight_ih_l0, x]
     assert got.requires_grad and None not in torch.autograd.grad(
