@@ -242,13 +242,14 @@ class Messages:
         best = self.whole(text)
         if not any(a.score >= _LIMITS.telling and not a.entry.get("wraps") for a in best.values()):
             main = _main(text)
-            about = _about(text, main.start if main else 0)
+            place = (main.start, main.end) if main else (0, len(text))
             for wording, score, sure in self._parts(text):
                 if wording.entry in best and best[wording.entry].whole:
                     continue
                 entry = self.entries[wording.entry]
                 score *= _LIMITS.wraps if entry.get("wraps") else 1
-                _keep(best, wording.entry, _cased(Answer(entry, score, sure), wording, about, ()))
+                answer = Answer(entry, score, sure)
+                _keep(best, wording.entry, _cased(answer, wording, text, place, ()))
         _demote(best.values(), text)
         if _PATTERNS["foreign"].search(text) and "torch" not in text.lower():
             for answer in best.values():
@@ -297,7 +298,7 @@ class Messages:
         others = len(_HEAD.findall(text)) > typed or bool(_PATTERNS["crash"].search(text, end))
         beside = wording.kind.endswith("Warning") and others
         answer = Answer(entry, score, True, True, typed, (start, end), head, beside=beside)
-        return _cased(answer, wording, _about(text, start), values)
+        return _cased(answer, wording, text, (start, end), values)
 
     def _parts(self, text: str) -> list[tuple[Wording, float, bool]]:
         """Return (wording, score, sure) of partial matches: truncated or reworded messages."""
@@ -451,12 +452,27 @@ def _about(text: str, start: int) -> str:
     return text[max(0, start - _LIMITS.before) :]
 
 
-def _cased(answer: Answer, wording: Wording, text: str, groups: Sequence[str]) -> Answer:
-    """Add to `answer` the values and the first special case whose conditions are met."""
-    answer.values = {
+def _cased(
+    answer: Answer, wording: Wording, text: str, place: tuple[int, int], groups: Sequence[str]
+) -> Answer:
+    """Add to `answer` the values and the first special case whose conditions are met.
+
+    Args:
+        answer: the answer.
+        wording: its wording.
+        text: the normalized text.
+        place: start and end of the message in the text.
+        groups: values of the wording's variable parts.
+    """
+    values = {
         name: _PATTERNS["edges"].sub("", value or "")
         for name, value in zip(wording.names, groups, strict=False)
     }
+    above = text[max(0, place[0] - _LIMITS.length) : place[0]]
+    values.setdefault("object", _object(values.get("name", ""), wording.kind, above))
+    around = _around(values, text[max(0, place[0] - _LIMITS.before) : place[1]])
+    answer.values = around | values
+    text = _about(text, place[0])
     for case in answer.entry.get("cases", ()):
         when = case.get("when", {})
         if not all(
@@ -472,6 +488,40 @@ def _cased(answer: Answer, wording: Wording, text: str, groups: Sequence[str]) -
         answer.score += 1
         break
     return answer
+
+
+def _around(values: dict[str, str], text: str) -> dict[str, str]:
+    """Return the installed package that a message is about, and the one that uses it.
+
+    The `package` contains the named `module`, or else the last frame of an installed package; the
+    `importer` is the package of the last frame in another one. PyTorch is left out.
+
+    Args:
+        values: values of the message.
+        text: the frames above the message, and the message.
+    """
+    frames = [match[1] for match in _PATTERNS["package"].finditer(text)]
+    module = _PATTERNS["module"].match(values.get("module", ""))
+    package = module[1] if module else frames[-1] if frames else ""
+    importer = next((name for name in reversed(frames) if name != package), "")
+    found = {"package": package, "importer": importer}
+    return {name: value for name, value in found.items() if value}
+
+
+def _object(name: str, kind: str, text: str) -> str:
+    """Return the expression whose attribute or key the last line of code reads, or `x`.
+
+    Args:
+        name: the attribute or key.
+        kind: type of the error; only a `KeyError` can be about a key that is a variable.
+        text: the text before the message.
+    """
+    found = []
+    if 0 < len(name) <= 60:
+        found = re.findall(_PATTERNS["read"].pattern.replace("NAME", re.escape(name)), text, re.A)
+    if not found and kind == "KeyError":
+        found = _PATTERNS["looked_up"].findall(text)
+    return found[-1] if found else "x"
 
 
 _RELATIONS = {
@@ -756,8 +806,8 @@ def _paragraph(answer: Answer, lang: str, line: tuple[str, str] | None = None) -
     lines += wrapped(_filled(shown["cause"][lang], answer.values), lang)
     cure = lang == "zh" and shown.get("cure_zh") or shown.get("cure")
     if cure:
-        cure = _SLOT.sub(lambda m: answer.values.get(m[1]) or m[0], cure)
-        lines += [labels["do"], *(f"    {line}".rstrip() for line in cure.splitlines())]
+        cure = _known(cure.splitlines(), answer.values)
+        lines += [labels["do"], *(f"    {line}".rstrip() for line in cure)]
     section = shown.get("section") or answer.entry.get("section")
     if section:
         lines.append(f"→ {section[lang]} ({section['href']})")
@@ -765,7 +815,16 @@ def _paragraph(answer: Answer, lang: str, line: tuple[str, str] | None = None) -
 
 
 def _filled(cause: str, values: dict[str, str]) -> str:
-    return _SLOT.sub(lambda m: values.get(m[1]) or m[1], cause)
+    return "".join(_known(_PATTERNS["sentences"].findall(cause), values)).strip()
+
+
+def _known(parts: list[str], values: dict[str, str]) -> list[str]:
+    """Fill in the values of sentences or lines of code, without those that lack a value.
+
+    If all of them lack a value, keep all, with the name in place of the value.
+    """
+    kept = [part for part in parts if all(values.get(name) for name in _SLOT.findall(part))]
+    return [_SLOT.sub(lambda m: values.get(m[1]) or m[1], part) for part in kept or parts]
 
 
 # ---------------------------------------------------------------- in a notebook
