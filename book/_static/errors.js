@@ -84,8 +84,9 @@ class Rules {
     const body = text.replace(this.get("folders", "g"), "").slice(-this.limits.length);
     return new URLSearchParams({ title: "errors: ", body: `\`\`\`text\n${body}\n\`\`\`` });
   }
-  sentences(cause) {
-    return cause.match(this.get("sentences", "g")) || [];
+  // Fill in the values of a cause (part: "sentences") or of a cure ("steps").
+  shown(part, text, values) {
+    return known(text.match(this.get(part, "g")) || [], values).join("").trimEnd();
   }
   // Return the text that special cases are matched with: no log lines far above the message.
   about(text, start) {
@@ -512,7 +513,7 @@ const element = (name, className, ...children) => {
   node.append(...children);
   return node;
 };
-// Fill in the values of sentences or lines of code, without those that lack a value; if all of them
+// Fill in the values of sentences or steps of code, without those that lack a value; if all of them
 // lack one, keep all, with the name in place of the value.
 const known = (parts, values) => {
   const whole = (part) => [...part.matchAll(/\{(\w+)\}/g)].every(([, name]) => values[name]);
@@ -563,12 +564,12 @@ class Answers {
   // Render cause, cure and section, with a title for a special case.
   advice({ title = "", cause, cure, section }, values) {
     const rules = new Rules(globalThis.bookMessages.matcher);
-    const sentences = known(rules.sentences(title + cause), values).join("");
+    const sentences = rules.shown("sentences", title + cause, values);
     const own = known([title], values)[0];
     const bold = own && sentences.startsWith(own) ? own : "";
     const head = bold ? [element("strong", "", ...inline(bold))] : [];
     const parts = [element("p", "cause", ...head, ...inline(sentences.slice(bold.length)))];
-    const code = cure && known(cure.split("\n"), values).join("\n");
+    const code = cure && rules.shown("steps", cure, values);
     if (code) parts.push(element("div", "cure", element("pre", "", element("code", "", code))));
     if (section) parts.push(element("p", "", "→ ", this.link(section.href, section.title)));
     return parts;

@@ -806,8 +806,8 @@ def _paragraph(answer: Answer, lang: str, line: tuple[str, str] | None = None) -
     lines += wrapped(_filled(shown["cause"][lang], answer.values), lang)
     cure = lang == "zh" and shown.get("cure_zh") or shown.get("cure")
     if cure:
-        cure = _known(cure.splitlines(), answer.values)
-        lines += [labels["do"], *(f"    {line}".rstrip() for line in cure)]
+        cure = "".join(_known(_PATTERNS["steps"].findall(cure), answer.values))
+        lines += [labels["do"], *(f"    {line}".rstrip() for line in cure.splitlines())]
     section = shown.get("section") or answer.entry.get("section")
     if section:
         lines.append(f"→ {section[lang]} ({section['href']})")
@@ -819,7 +819,7 @@ def _filled(cause: str, values: dict[str, str]) -> str:
 
 
 def _known(parts: list[str], values: dict[str, str]) -> list[str]:
-    """Fill in the values of sentences or lines of code, without those that lack a value.
+    """Fill in the values of sentences or steps of code, without those that lack a value.
 
     If all of them lack a value, keep all, with the name in place of the value.
     """

@@ -412,6 +412,7 @@ def engine():
     shipped = (ROOT / PRODUCT).read_text("utf8")
     js.eval(f"const product = {shipped}; const shipped = product.messages;")
     js.eval("const search = new Messages(shipped, product.matcher);")
+    js.eval("const shown = (...parts) => search.rules.shown(...parts);")
     yield js
     js.close()
 
@@ -436,6 +437,10 @@ def same(engine, pasted):
         list(line) if line else None
     )
     assert [a[2] for a in browser] == pytest.approx([a[2] for a in python])
+    for answer in explain.messages().find(pasted)[:1]:
+        text = (answer.case or answer.entry)["cause"]["en"]
+        shown = engine.eval(f'shown("sentences", {json.dumps(text)}, {json.dumps(answer.values)})')
+        assert shown == explain._filled(text, answer.values)
     known = json.loads(engine.eval(f"JSON.stringify(search.unknown({json.dumps(pasted)}))"))
     assert known == explain.unknown(pasted)
     if known:
@@ -505,6 +510,27 @@ PIECES = [
 @settings(max_examples=150, deadline=None)
 def test_python_and_browser_agree_on_any_text(engine, pasted):
     same(engine, pasted)
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "left"),
+    [
+        ("sentences", {}, "Print x.y. End."),
+        ("sentences", {"name": "a"}, "It is a. Print x.y. End."),
+        ("steps", {}, "\nprint(x)"),
+        ("steps", {"name": "a"}, "# which\n  # version?\npip show a\n\nprint(x)"),
+    ],
+)
+def test_sentences_and_steps_without_a_value_are_left_out(engine, part, values, left):
+    text = {
+        "sentences": "It is {name}. Print x.y. End.",
+        "steps": "# which\n  # version?\npip show {name}\n\nprint(x)",
+    }[part]
+    parts = explain._PATTERNS[part].findall(text)
+    assert "".join(explain._known(parts, values)) == left
+    assert engine.eval(f"shown({json.dumps(part)}, {json.dumps(text)}, {json.dumps(values)})") == left
+    alone = explain._known(["all of {name}"], {})
+    assert alone == ["all of name"]
 
 
 @pytest.mark.parametrize("space", SPACES)

@@ -457,6 +457,59 @@ def test_own_file_named_like_a_stdlib_module_gets_its_own_advice(path, yours):
     assert ("python -P -m helpers.installation" in str(text)) == yours
 
 
+PACKAGE_FRAMES = """File "/env/lib/python3.12/site-packages/safe/sample.py", line 17, in <module>
+    from transformers.generation import Missing
+"""
+
+
+@pytest.mark.parametrize(
+    ("pasted", "package", "importer"),
+    [
+        ("ImportError: cannot import name 'A' from 'transformers.b' (/x)", "transformers", "safe"),
+        ("ModuleNotFoundError: No module named 'mmdet.core2'", "mmdet", "safe"),
+        ("TypeError: f() got an unexpected keyword argument 'odd_name'", "safe", None),
+        (
+            'File "/env/site-packages/torch/nn/modules/module.py", line 1, in _call_impl\n'
+            "TypeError: f() got an unexpected keyword argument 'odd_name'",
+            "safe",
+            None,
+        ),
+        ("ImportError: /env/site-packages/spconv/c.so: undefined symbol: _Zx", "spconv", "safe"),
+    ],
+)
+@pytest.mark.parametrize("frames", [PACKAGE_FRAMES, ""])
+def test_package_is_the_named_or_the_last_one(frames, pasted, package, importer):
+    values = explain.messages().find(frames + pasted)[0].values
+    if not frames:
+        package, importer = package if package != "safe" else None, None
+    assert (values.get("package"), values.get("importer")) == (package, importer)
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "read"),
+    [
+        ("tr += model.sim.pos", "AttributeError: 'Net' object has no attribute 'sim'", "model"),
+        ("y = self.a.b.sim(x)", "AttributeError: 'Net' object has no attribute 'sim'", "self.a.b"),
+        ("y = f(x).sim", "AttributeError: 'Net' object has no attribute 'sim'", "x"),
+        ("y = a.simple", "AttributeError: 'Net' object has no attribute 'sim'", "x"),
+        ("label = example['mark']", "KeyError: 'mark'", "example"),
+        ("counts[item.kind] += 1", "KeyError: 1", "counts"),
+        ("c = TABLE[config['kind']]", "KeyError: 'odd one'", "TABLE"),
+        ("y = a[i].sim2", "AttributeError: 'Net' object has no attribute 'sim'", "x"),
+    ],
+)
+def test_object_is_read_from_the_last_line(line, error, read):
+    text = f'File "train.py", line 3, in run\n    {line}\n{error}'
+    assert explain.messages().find(text)[0].values["object"] == read
+
+
+def test_sentence_and_step_without_a_value_are_not_shown():
+    text = explain.explain("IndexError: too many indices for array")
+    assert "The array has" not in text and "Print the shape" in text
+    named = explain.explain("KeyError: 'odd one'\n")
+    assert "list(x)" in named and "{" not in named
+
+
 def test_partial_match_is_not_presented_as_the_answer():
     near = explain.explain("the shapes of mat1 and something")
     assert near.startswith(("No message of the book matches",))
