@@ -565,8 +565,9 @@ class Answers {
   advice({ title = "", cause, cure, section }, values) {
     const rules = new Rules(globalThis.bookMessages.matcher);
     const sentences = rules.shown("sentences", title + cause, values);
-    const own = known([title], values)[0];
-    const bold = own && sentences.startsWith(own) ? own : "";
+    const [own] = known([title], values);
+    // A title without a value is left out with its sentence: the next sentence is the title.
+    const bold = sentences.startsWith(own) ? own : sentences.match(rules.get("sentences"))[0];
     const head = bold ? [element("strong", "", ...inline(bold))] : [];
     const parts = [element("p", "cause", ...head, ...inline(sentences.slice(bold.length)))];
     const code = cure && rules.shown("steps", cure, values);

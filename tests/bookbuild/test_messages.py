@@ -528,9 +528,9 @@ def test_sentences_and_steps_without_a_value_are_left_out(engine, part, values, 
     }[part]
     parts = explain._PATTERNS[part].findall(text)
     assert "".join(explain._known(parts, values)) == left
-    assert engine.eval(f"shown({json.dumps(part)}, {json.dumps(text)}, {json.dumps(values)})") == left
-    alone = explain._known(["all of {name}"], {})
-    assert alone == ["all of name"]
+    call = ", ".join(map(json.dumps, (part, text, values)))
+    assert engine.eval(f"shown({call})") == left
+    assert explain._known(["all of {name}"], {}) == ["all of name"]
 
 
 @pytest.mark.parametrize("space", SPACES)
