@@ -84,6 +84,10 @@ class Rules {
     const body = text.replace(this.get("folders", "g"), "").slice(-this.limits.length);
     return new URLSearchParams({ title: "errors: ", body: `\`\`\`text\n${body}\n\`\`\`` });
   }
+  // Fill in the values of a cause (part: "sentences") or of a cure ("steps").
+  shown(part, text, values) {
+    return known(text.match(this.get(part, "g")) || [], values).join("").trimEnd();
+  }
   // Return the text that special cases are matched with: no log lines far above the message.
   about(text, start) {
     return text.slice(Math.max(0, start - this.limits.before));
@@ -225,13 +229,14 @@ class Messages {
         best.set(answer.entry, answer);
     };
     if (![...best.values()].some((a) => a.score >= telling && !this.entries[a.entry].wraps)) {
-      const last = rules.main(text)?.start || 0;
+      const main = rules.main(text);
+      const place = main ? [main.start, main.end] : [0, text.length];
       const whole = new Set(best.keys());
       for (const [wording, share, sure] of this.parts(text)) {
         const { entry } = wording;
         const score = share * (this.entries[entry].wraps ? wraps : 1);
         if (!whole.has(entry))
-          keep(this.cased({ entry, score, sure }, wording, rules.about(text, last), []));
+          keep(this.cased({ entry, score, sure }, wording, text, place, []));
       }
     }
     this.demote([...best.values()], text);
@@ -329,7 +334,7 @@ class Messages {
       this.rules.heads(text).length > typed || this.rules.get("crash").test(text.slice(end));
     const beside = wording.kind.endsWith("Warning") && others;
     const answer = { entry: wording.entry, score, sure: true, typed, span: [start, end], head, beside };
-    return this.cased(answer, wording, this.rules.about(text, start), values);
+    return this.cased(answer, wording, text, [start, end], values);
   }
   // Return partial matches: truncated or reworded messages.
   parts(text) {
@@ -370,11 +375,18 @@ class Messages {
     return matches;
   }
   // Add the values of the message and the first special case whose conditions are met.
-  cased(answer, wording, text, groups) {
+  // place: start and end of the message in the text.
+  cased(answer, wording, all, [start, end], groups) {
+    const { limits } = this.rules;
+    const text = this.rules.about(all, start);
     const values = {};
     wording.names.forEach((name, n) => {
       if (n < groups.length) values[name] = (groups[n] || "").replace(this.rules.get("edges", "g"), "");
     });
+    const above = all.slice(Math.max(0, start - limits.length), start);
+    values.object ??= this.object(values.name || "", wording.kind, above);
+    const around = this.around(values, all.slice(Math.max(0, start - limits.before), end));
+    for (const [name, value] of Object.entries(around)) values[name] ??= value;
     for (const one of this.entries[answer.entry].cases || []) {
       const holds = ([name, pattern]) =>
         name in values && new RegExp(`^(?:${pattern})$`, "i").test(values[name]);
@@ -387,6 +399,21 @@ class Messages {
     }
     answer.values = values;
     return answer;
+  }
+  // Return the installed package that a message is about, and the one that uses it.
+  around(values, text) {
+    const frames = [...text.matchAll(this.rules.get("package", "g"))].map(([, name]) => name);
+    const module = this.rules.get("module").exec(values.module || "");
+    const found = { package: module ? module[1] : frames.at(-1) };
+    found.importer = frames.findLast((name) => name !== found.package);
+    return Object.fromEntries(Object.entries(found).filter(([, value]) => value));
+  }
+  // Return the expression whose attribute or key the last line of code reads, or `x`.
+  object(name, kind, text) {
+    const read = this.rules.patterns.read.replaceAll("NAME", escaped(name));
+    let found = name && name.length <= 60 ? [...text.matchAll(new RegExp(read, "g"))] : [];
+    if (!found.length && kind === "KeyError") found = [...text.matchAll(this.rules.get("looked_up", "g"))];
+    return found.length ? found.at(-1)[1] : "x";
   }
   // Return true if a relation between the values holds, as `related` in helpers/explain/conditions.py.
   related(relation, values) {
@@ -486,6 +513,14 @@ const element = (name, className, ...children) => {
   node.append(...children);
   return node;
 };
+// Fill in the values of sentences or steps of code, without those that lack a value; if all of them
+// lack one, keep all, with the name in place of the value.
+const known = (parts, values) => {
+  const whole = (part) => [...part.matchAll(/\{(\w+)\}/g)].every(([, name]) => values[name]);
+  const kept = parts.filter(whole);
+  return (kept.length ? kept : parts).map((part) =>
+    part.replace(/\{(\w+)\}/g, (_, name) => values[name] || name));
+};
 const inline = (markdown) =>
   markdown.split(/`([^`]+)`/).map((part, n) => (n % 2 ? element("code", "", part) : part));
 const wordingOf = (text) =>
@@ -527,11 +562,15 @@ class Answers {
     ];
   }
   // Render cause, cure and section, with a title for a special case.
-  advice({ title, cause, cure, section }, values) {
-    const filled = (text) => inline(text.replace(/\{(\w+)\}/g, (_, name) => values[name] || name));
-    const code = cure?.replace(/\{(\w+)\}/g, (slot, name) => values[name] || slot);
-    const head = title ? [element("strong", "", ...filled(title))] : [];
-    const parts = [element("p", "cause", ...head, ...filled(cause))];
+  advice({ title = "", cause, cure, section }, values) {
+    const rules = new Rules(globalThis.bookMessages.matcher);
+    const sentences = rules.shown("sentences", title + cause, values);
+    const [own] = known([title], values);
+    // A title without a value is left out with its sentence: the next sentence is the title.
+    const bold = sentences.startsWith(own) ? own : sentences.match(rules.get("sentences"))[0];
+    const head = bold ? [element("strong", "", ...inline(bold))] : [];
+    const parts = [element("p", "cause", ...head, ...inline(sentences.slice(bold.length)))];
+    const code = cure && rules.shown("steps", cure, values);
     if (code) parts.push(element("div", "cure", element("pre", "", element("code", "", code))));
     if (section) parts.push(element("p", "", "→ ", this.link(section.href, section.title)));
     return parts;

@@ -32,8 +32,9 @@ from bookbuild.source import messages, outline
 from bookbuild.source.checkout import Book, BookError
 from helpers import explain
 from helpers.explain.conditions import RELATIONS, related
+from helpers.explain.data import PATTERNS
 from helpers.explain.logs import own_line
-from helpers.explain.text import plain
+from helpers.explain.text import filled, plain, with_values
 from helpers.explain.unknown import advised, unknown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -416,6 +417,7 @@ def engine():
     shipped = (ROOT / PRODUCT).read_text("utf8")
     js.eval(f"const product = {shipped}; const shipped = product.messages;")
     js.eval("const search = new Messages(shipped, product.matcher);")
+    js.eval("const shown = (...parts) => search.rules.shown(...parts);")
     yield js
     js.close()
 
@@ -440,6 +442,10 @@ def same(engine, pasted):
         list(line) if line else None
     )
     assert [a[2] for a in browser] == pytest.approx([a[2] for a in python])
+    for answer in explain.messages().find(pasted)[:1]:
+        text = (answer.case or answer.entry)["cause"]["en"]
+        shown = engine.eval(f'shown("sentences", {json.dumps(text)}, {json.dumps(answer.values)})')
+        assert shown == filled(text, answer.values)
     known = json.loads(engine.eval(f"JSON.stringify(search.unknown({json.dumps(pasted)}))"))
     assert known == unknown(pasted)
     if known:
@@ -509,6 +515,27 @@ PIECES = [
 @settings(max_examples=150, deadline=None)
 def test_python_and_browser_agree_on_any_text(engine, pasted):
     same(engine, pasted)
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "left"),
+    [
+        ("sentences", {}, "Print x.y. End."),
+        ("sentences", {"name": "a"}, "It is a. Print x.y. End."),
+        ("steps", {}, "\nprint(x)"),
+        ("steps", {"name": "a"}, "# which\n  # version?\npip show a\n\nprint(x)"),
+    ],
+)
+def test_sentences_and_steps_without_a_value_are_left_out(engine, part, values, left):
+    text = {
+        "sentences": "It is {name}. Print x.y. End.",
+        "steps": "# which\n  # version?\npip show {name}\n\nprint(x)",
+    }[part]
+    parts = PATTERNS[part].findall(text)
+    assert "".join(with_values(parts, values)) == left
+    call = ", ".join(map(json.dumps, (part, text, values)))
+    assert engine.eval(f"shown({call})") == left
+    assert with_values(["all of {name}"], {}) == ["all of name"]
 
 
 @pytest.mark.parametrize("space", SPACES)

@@ -34,6 +34,11 @@ SECOND = (
 )
 
 
+def own(answer):
+    """Return the values of an answer's message, without those of the text around it."""
+    return {n: v for n, v in answer.values.items() if n not in ("object", "package", "importer")}
+
+
 def best(pasted):
     return explain.messages().find(pasted)[0]
 
@@ -90,7 +95,7 @@ def test_first_slot_takes_the_quoted_name(quote):
         [{"id": "call", "wordings": ["TypeError: '{type}' object is not callable"]}]
     )
     message = f"TypeError: {quote}str{quote} object is not callable"
-    assert search.find(message)[0].values == {"type": "str"}
+    assert own(search.find(message)[0]) == {"type": "str"}
 
 
 def test_last_exception_of_a_chain_ranks_first():
@@ -304,7 +309,7 @@ def test_text_in_parentheses_is_optional(aside):
     others = [{"id": f"n{n}", "wordings": [f"word{n}"]} for n in range(99)]
     search = explain.Messages([{"id": "name", "wordings": says}, *others])
     answer = search.find("ImportError: cannot import name 'a' from package 'b'")[0]
-    assert answer.whole and answer.values == {"name": "a", "module": "b"}
+    assert answer.whole and own(answer) == {"name": "a", "module": "b"}
 
 
 def test_short_wording_does_not_hide_a_longer_partial_match():
@@ -335,21 +340,21 @@ def test_exact_number_ranks_before_a_slot():
     for code, expected in {"139": "segfault", "1": "code", "-1073740940": "code"}.items():
         answer = explain.Messages(entries).find(f"Process finished with exit code {code}")[0]
         assert answer.id == expected and answer.sure
-    assert answer.values == {"n": code}
+    assert own(answer) == {"n": code}
 
 
 def test_value_at_the_end_includes_its_brackets():
     says = ["TypeError: default_collate: batch must contain tensors; found {type}"]
     search = explain.Messages([{"id": "collate", "wordings": says}])
     text = "TypeError: default_collate: batch must contain tensors; found <class 'NoneType'>"
-    assert search.find(text)[0].values == {"type": "<class 'NoneType'>"}
+    assert own(search.find(text)[0]) == {"type": "<class 'NoneType'>"}
 
 
 @pytest.mark.parametrize("lib", ["libnccl-net.so", "libstdc++.so.6", "_C.cpython-311-x86_64.so"])
 @pytest.mark.parametrize("before", ["", "ImportError: ", "could not load /opt/my-env/lib/"])
 def test_value_at_the_beginning_is_a_whole_file_name(lib, before):
     search = explain.Messages([{"id": "lib", "wordings": ["{lib}: cannot open shared object"]}])
-    assert search.find(f"{before}{lib}: cannot open shared object")[0].values == {"lib": lib}
+    assert own(search.find(f"{before}{lib}: cannot open shared object")[0]) == {"lib": lib}
 
 
 def test_short_wording_matches_only_after_its_type():
@@ -373,7 +378,7 @@ def test_log_of_another_library_is_not_a_sure_answer():
 def test_markdown_is_excluded_from_values():
     says = ["TypeError: must be Tensor, not {type}"]
     search = explain.Messages([{"id": "tensor", "wordings": says}])
-    assert search.find("**TypeError: must be Tensor, not tuple**")[0].values == {"type": "tuple"}
+    assert own(search.find("**TypeError: must be Tensor, not tuple**")[0]) == {"type": "tuple"}
 
 
 @pytest.mark.parametrize("library", ["tensorflow", "jax", "paddle"])
@@ -462,6 +467,59 @@ def test_explanation_contains_cause_values_cure_and_section():
 def test_own_file_named_like_a_stdlib_module_gets_its_own_advice(path, yours):
     text = explain.explain(f"ImportError: cannot import name 'Self' from 'typing' ({path})")
     assert ("python -P -m helpers.installation" in str(text)) == yours
+
+
+PACKAGE_FRAMES = """File "/env/lib/python3.12/site-packages/safe/sample.py", line 17, in <module>
+    from transformers.generation import Missing
+"""
+
+
+@pytest.mark.parametrize(
+    ("pasted", "package", "importer"),
+    [
+        ("ImportError: cannot import name 'A' from 'transformers.b' (/x)", "transformers", "safe"),
+        ("ModuleNotFoundError: No module named 'mmdet.core2'", "mmdet", "safe"),
+        ("TypeError: f() got an unexpected keyword argument 'odd_name'", "safe", None),
+        (
+            'File "/env/site-packages/torch/nn/modules/module.py", line 1, in _call_impl\n'
+            "TypeError: f() got an unexpected keyword argument 'odd_name'",
+            "safe",
+            None,
+        ),
+        ("ImportError: /env/site-packages/spconv/c.so: undefined symbol: _Zx", "spconv", "safe"),
+    ],
+)
+@pytest.mark.parametrize("frames", [PACKAGE_FRAMES, ""])
+def test_package_is_the_named_or_the_last_one(frames, pasted, package, importer):
+    values = explain.messages().find(frames + pasted)[0].values
+    if not frames:
+        package, importer = package if package != "safe" else None, None
+    assert (values.get("package"), values.get("importer")) == (package, importer)
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "read"),
+    [
+        ("tr += model.sim.pos", "AttributeError: 'Net' object has no attribute 'sim'", "model"),
+        ("y = self.a.b.sim(x)", "AttributeError: 'Net' object has no attribute 'sim'", "self.a.b"),
+        ("y = f(x).sim", "AttributeError: 'Net' object has no attribute 'sim'", "x"),
+        ("y = a.simple", "AttributeError: 'Net' object has no attribute 'sim'", "x"),
+        ("label = example['mark']", "KeyError: 'mark'", "example"),
+        ("counts[item.kind] += 1", "KeyError: 1", "counts"),
+        ("c = TABLE[config['kind']]", "KeyError: 'odd one'", "TABLE"),
+        ("y = a[i].sim2", "AttributeError: 'Net' object has no attribute 'sim'", "x"),
+    ],
+)
+def test_object_is_read_from_the_last_line(line, error, read):
+    text = f'File "train.py", line 3, in run\n    {line}\n{error}'
+    assert explain.messages().find(text)[0].values["object"] == read
+
+
+def test_sentence_and_step_without_a_value_are_not_shown():
+    text = explain.explain("IndexError: too many indices for array")
+    assert "The array has" not in text and "Print the shape" in text
+    named = explain.explain("KeyError: 'odd one'\n")
+    assert "list(x)" in named and "{" not in named
 
 
 def test_partial_match_is_not_presented_as_the_answer():

@@ -30,6 +30,7 @@ FOLDER = "messages"
 TORCH = "torch"  # `found: torch`: the constant text occurs in files of installed packages
 MATCHER = Path(__file__).with_name("matcher.yml")
 VARIABLE = re.compile(r"\{\w+\}")
+AROUND = {"{package}", "{importer}", "{object}"}  # values from the text around a message
 _ADVICE = {"cure": TEXT, "cure_zh": TEXT, "section": TEXT}
 _WORDING = mapping({"text": TEXT}, {"found": TEXT, "until": {}}) | {
     "type": ["string", "object"],
@@ -176,7 +177,7 @@ def _case(row: Row, file: str, variables: set[str]) -> Entry:
     for pattern in (case.near, *case.when.values()):
         _check_pattern(pattern, case.where)
     named = {name for relation in case.numbers for name in _names(relation, case.where)}
-    if unknown := {f"{{{name}}}" for name in {*case.when, *named}} - variables:
+    if unknown := {f"{{{name}}}" for name in {*case.when, *named}} - variables - AROUND:
         raise BookError(f"{case.where}: no wording has {', '.join(sorted(unknown))}")
     return case
 

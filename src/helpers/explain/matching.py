@@ -92,13 +92,14 @@ class Messages:
         best = self.whole(text)
         if not any(a.score >= LIMITS.telling and not a.entry.get("wraps") for a in best.values()):
             main = main_error(text)
-            about = _about(text, main.start if main else 0)
+            place = (main.start, main.end) if main else (0, len(text))
             for wording, score, sure in self._parts(text):
                 if wording.entry in best and best[wording.entry].whole:
                     continue
                 entry = self.entries[wording.entry]
                 score *= LIMITS.wraps if entry.get("wraps") else 1
-                _keep(best, wording.entry, _cased(Answer(entry, score, sure), wording, about, ()))
+                answer = Answer(entry, score, sure)
+                _keep(best, wording.entry, _cased(answer, wording, text, place, ()))
         _demote(best.values(), text)
         if PATTERNS["foreign"].search(text) and "torch" not in text.lower():
             for answer in best.values():
@@ -147,7 +148,7 @@ class Messages:
         others = len(HEAD.findall(text)) > typed or bool(PATTERNS["crash"].search(text, end))
         beside = wording.kind.endswith("Warning") and others
         answer = Answer(entry, score, True, True, typed, (start, end), head, beside=beside)
-        return _cased(answer, wording, _about(text, start), values)
+        return _cased(answer, wording, text, (start, end), values)
 
     def _parts(self, text: str) -> list[tuple[Wording, float, bool]]:
         """Return (wording, score, sure) of partial matches: truncated or reworded messages."""
@@ -256,12 +257,27 @@ def _about(text: str, start: int) -> str:
     return text[max(0, start - LIMITS.before) :]
 
 
-def _cased(answer: Answer, wording: Wording, text: str, groups: Sequence[str]) -> Answer:
-    """Add to `answer` the values and the first special case whose conditions are met."""
-    answer.values = {
+def _cased(
+    answer: Answer, wording: Wording, text: str, place: tuple[int, int], groups: Sequence[str]
+) -> Answer:
+    """Add to `answer` the values and the first special case whose conditions are met.
+
+    Args:
+        answer: the answer.
+        wording: its wording.
+        text: the normalized text.
+        place: start and end of the message in the text.
+        groups: values of the wording's variable parts.
+    """
+    values = {
         name: PATTERNS["edges"].sub("", value or "")
         for name, value in zip(wording.names, groups, strict=False)
     }
+    above = text[max(0, place[0] - LIMITS.length) : place[0]]
+    values.setdefault("object", _object(values.get("name", ""), wording.kind, above))
+    around = _around(values, text[max(0, place[0] - LIMITS.before) : place[1]])
+    answer.values = around | values
+    text = _about(text, place[0])
     for case in answer.entry.get("cases", ()):
         when = case.get("when", {})
         if not all(
@@ -277,6 +293,41 @@ def _cased(answer: Answer, wording: Wording, text: str, groups: Sequence[str]) -
         answer.score += 1
         break
     return answer
+
+
+def _around(values: dict[str, str], text: str) -> dict[str, str]:
+    """Return the installed package that a message is about, and the one that uses it.
+
+    The `package` contains the named `module`, or else the last frame of an installed package; the
+    `importer` is the package of the last frame in another one. PyTorch is left out.
+
+    Args:
+        values: values of the message.
+        text: the frames above the message, and the message.
+    """
+    frames = [match[1] for match in PATTERNS["package"].finditer(text)]
+    module = PATTERNS["module"].match(values.get("module", ""))
+    package = module[1] if module else frames[-1] if frames else ""
+    importer = next((name for name in reversed(frames) if name != package), "")
+    packages = {"package": package, "importer": importer}
+    return {name: value for name, value in packages.items() if value}
+
+
+def _object(name: str, kind: str, text: str) -> str:
+    """Return the expression whose attribute or key the last line of code reads, or `x`.
+
+    Args:
+        name: the attribute or key.
+        kind: type of the error; only a `KeyError` can be about a key that is a variable.
+        text: the text before the message.
+    """
+    expressions = []
+    if 0 < len(name) <= 60:
+        pattern = PATTERNS["read"].pattern.replace("NAME", re.escape(name))
+        expressions = re.findall(pattern, text, re.A)
+    if not expressions and kind == "KeyError":
+        expressions = PATTERNS["looked_up"].findall(text)
+    return expressions[-1] if expressions else "x"
 
 
 @cache

@@ -11,7 +11,7 @@ from helpers.explain.data import DATA, LIMITS, PATTERNS, VARIABLE
 from helpers.explain.logs import own_line
 from helpers.explain.matching import Answer, messages
 from helpers.explain.questions import Questions
-from helpers.explain.text import filled, plain
+from helpers.explain.text import filled, plain, with_values
 from helpers.explain.unknown import advised, unknown
 from helpers.sentences import wrapped
 
@@ -142,7 +142,7 @@ def paragraph(answer: Answer, lang: str, line: tuple[str, str] | None = None) ->
     lines += wrapped(filled(shown["cause"][lang], answer.values), lang)
     cure = lang == "zh" and shown.get("cure_zh") or shown.get("cure")
     if cure:
-        cure = VARIABLE.sub(lambda m: answer.values.get(m[1]) or m[0], cure)
+        cure = "".join(with_values(PATTERNS["steps"].findall(cure), answer.values))
         lines += [labels["do"], *(f"    {line}".rstrip() for line in cure.splitlines())]
     section = shown.get("section") or answer.entry.get("section")
     if section:

@@ -35,5 +35,14 @@ def base_type(kind: str) -> str:
 
 
 def filled(text: str, values: dict[str, str]) -> str:
-    """Replace each `{name}` by its value, or by the name if it has none."""
-    return VARIABLE.sub(lambda m: values.get(m[1]) or m[1], text)
+    """Fill in the values of a text, without the sentences that lack a value."""
+    return "".join(with_values(PATTERNS["sentences"].findall(text), values)).strip()
+
+
+def with_values(parts: list[str], values: dict[str, str]) -> list[str]:
+    """Fill in the values of sentences or steps of code, without those that lack a value.
+
+    If all of them lack a value, keep all, with the name in place of the value.
+    """
+    complete = [part for part in parts if all(values.get(name) for name in VARIABLE.findall(part))]
+    return [VARIABLE.sub(lambda m: values.get(m[1]) or m[1], part) for part in complete or parts]
