@@ -1,0 +1,110 @@
+"""Gradients that are read from a tensor that is not a leaf."""
+
+import ast
+
+from helpers.review.code import Part
+from helpers.review.kinds import no_graph
+from helpers.review.registry import rule
+from helpers.review.syntax import argument, const, method, place, receiver, text
+
+_VIEWS = {
+    *("view", "reshape", "view_as", "reshape_as", "unsqueeze", "squeeze", "flatten", "t"),
+    *("transpose", "permute", "expand", "repeat", "clone", "contiguous", "double", "half"),
+}
+_MOVES = {"to", "cuda"}
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
+
+
+@rule("backward-none-leaf", "wrong", "requires_grad|Parameter")
+def gradient_of_result(code):
+    """`x = torch.randn(3, requires_grad=True).cuda()`, and then `x.grad`: it is None."""
+    reported = set()
+    for node in code.of(ast.Attribute):
+        if node.attr != "grad" or not isinstance(node.ctx, ast.Load):
+            continue
+        name = node.value
+        if not isinstance(name, ast.Name) or _keeps_gradient(code, node.scope, name.id):
+            continue
+        value = code.value(name)
+        if not isinstance(value, ast.AST) or value in reported or no_graph(code, value):
+            continue
+        if _is_result(code, value):
+            reported.add(value)
+            yield value
+
+
+def _keeps_gradient(code, scope, name):
+    """Return whether `retain_grad()` is called on the name, or a `.grad` is assigned to it."""
+    retained = code.methods(scope, "retain_grad", "detach_")
+    if any(text(receiver(call)) == name for call in retained):
+        return True
+    return f"{name}.grad" in scope.assigned
+
+
+def _is_result(code, value):
+    """Return True for the result of an operation on a leaf that requires a gradient."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, _ARITHMETIC):
+        return any(_is_leaf(code, side) for side in (value.left, value.right))
+    if not isinstance(value, ast.Call) or code.called(value):
+        return False
+    what, base = method(value), receiver(value)
+    if base is None or what not in _VIEWS | _MOVES or what in _MOVES and _stays(code, value):
+        return False
+    return _is_leaf(code, base) or _is_result(code, base)
+
+
+def _stays(code, call):
+    """Return whether `to` may return the tensor itself, because its target may be the CPU."""
+    if method(call) == "cuda":
+        return False
+    given = argument(call, "device", 0)
+    return "cuda" not in str(code.const(given)) and not _is_cuda(code, given)
+
+
+def _is_cuda(code, node):
+    """Return True for `torch.device("cuda")`, also as one of two devices."""
+    value = code.resolved(node) if isinstance(node, ast.AST) else None
+    if not isinstance(value, ast.AST):
+        return False
+    words = [one.value for one in ast.walk(value) if isinstance(one, ast.Constant)]
+    return any(isinstance(one, str) and one.startswith("cuda") for one in words)
+
+
+def _is_leaf(code, node):
+    """Return whether an expression is a leaf on the CPU that requires a gradient."""
+    if isinstance(node, ast.Name):
+        value = code.value(node)
+        if isinstance(value, Part) or not isinstance(value, ast.Call):
+            return False
+        return _creates(code, value) and (_requires(code, value) or _flagged(code, node, value))
+    return isinstance(node, ast.Call) and _creates(code, node) and _requires(code, node)
+
+
+def _creates(code, call):
+    """Return True for `torch.randn(…)`, `nn.Parameter(…)`, also with `.requires_grad_()`."""
+    if method(call) == "requires_grad_" and isinstance(receiver(call), ast.Call):
+        return _creates(code, receiver(call))
+    name = code.called(call)
+    device = argument(call, "device")
+    made = name.startswith("torch.") or name in ("nn.Parameter", "torch.autograd.Variable")
+    return made and (device is None or code.const(device) == "cpu")
+
+
+def _requires(code, call):
+    """Return whether the constructor asks for a gradient."""
+    if code.called(call) == "nn.Parameter":
+        return argument(call, "requires_grad") is None
+    if method(call) == "requires_grad_":
+        return not call.args or const(call.args[0]) is True
+    return code.const(argument(call, "requires_grad")) is True
+
+
+def _flagged(code, node, value):
+    """Return whether `x.requires_grad = True` or `x.requires_grad_()` is above the node."""
+    start, end = place(value), place(node)
+    set_to = node.scope.assigned.get(f"{node.id}.requires_grad", ())
+    if any(start < one.end < end and const(one.value) is True for one in set_to):
+        return True
+    calls = code.methods(node.scope, "requires_grad_")
+    calls = [one for one in calls if text(receiver(one)) == node.id and not one.args]
+    return any(start < place(one) < end for one in calls)
