@@ -82,12 +82,16 @@ def _run(chosen: argparse.Namespace, lang: str) -> int:
             print(line, file=sys.stderr)
             continue
         files += 1
-        records += [record(source, one, lang) for one in findings]
+        records += [record(source, finding, lang) for finding in findings]
         if not chosen.json:
-            for one in findings:
-                print(shown(source, one, lang), end="\n\n")
+            for finding in findings:
+                print(shown(source, finding, lang), end="\n\n")
     if chosen.json:
-        report = {"findings": records, "unread": [vars(one) for one in unread], "files": files}
+        report = {
+            "findings": records,
+            "unread": [vars(problem) for problem in unread],
+            "files": files,
+        }
         print(json.dumps(report | {"rules": sorted(rules)}, ensure_ascii=False, indent=1))
     else:
         print(total(len(records), files, lang))

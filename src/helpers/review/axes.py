@@ -6,10 +6,10 @@ import ast
 import re
 from typing import Any
 
-from helpers.review.code import Code, Part, parameter
+from helpers.review.code import Code, Part, has_parameter
 from helpers.review.history import fitted_loader
 from helpers.review.kinds import kind
-from helpers.review.syntax import argument, const, inside, is_open, method, receiver, text
+from helpers.review.syntax import argument, const, is_inside, is_open, method, name_of, receiver
 from helpers.review.tracing import construction, layers
 
 _DEEPEST = 12
@@ -58,7 +58,7 @@ def axes(code: Code, node: Any, depth: int = 0) -> int | None:
 
 def _joined(code: Code, sides: tuple[ast.AST, ...], depth: int) -> int | None:
     """Return the number of axes after broadcasting."""
-    counts = [0 if const(one) is not None else axes(code, one, depth) for one in sides]
+    counts = [0 if const(side) is not None else axes(code, side, depth) for side in sides]
     return None if None in counts else max(counts)
 
 
@@ -81,18 +81,18 @@ def _of_part(code: Code, part: Part, depth: int) -> int | None:
     if index is None and part.element is not None:  # `for x, y in loader`
         return _batch(code, value, part.element, depth)
     if index is not None and isinstance(value, ast.Name):  # `x, y = batch`
-        given = code.value(value)
-        if isinstance(given, Part) and given.index is None:
-            return _batch(code, given.value, index, depth)
-        if given is None and getattr(value.scope, "name", "") == "training_step":
+        batch = code.value(value)
+        if isinstance(batch, Part) and batch.index is None:
+            return _batch(code, batch.value, index, depth)
+        if batch is None and getattr(value.scope, "name", "") == "training_step":
             loader = fitted_loader(code, value)
             return None if loader is None else _batch(code, loader, index, depth)
     name = code.called(value)
     if index is None or not isinstance(value, ast.Call):
         return None
     if name == "sklearn.model_selection.train_test_split":
-        given = [one for one in value.args if not isinstance(one, ast.Starred)]
-        return axes(code, given[index // 2], depth) if index // 2 < len(given) else None
+        arrays = [arg for arg in value.args if not isinstance(arg, ast.Starred)]
+        return axes(code, arrays[index // 2], depth) if index // 2 < len(arrays) else None
     if _SKLEARN.match(name):
         return 2 - index if index < 2 else None
     return axes(code, code.element(part), depth)
@@ -123,10 +123,14 @@ def _sample(code: Code, dataset: Any, index: int, depth: int) -> int | None:
     if name == "data.TensorDataset":
         count = axes(code, value.args[index], depth) if index < len(value.args) else None
         return None if not count else count - 1
-    get = code.functions.get((text(value.func), "__getitem__"))
-    given = [one.value for one in code.walk(get) if isinstance(one, ast.Return)] if get else []
-    whole = len(given) == 1 and isinstance(given[0], ast.Tuple) and index < len(given[0].elts)
-    return axes(code, given[0].elts[index], depth) if whole else None
+    get = code.functions.get((name_of(value.func), "__getitem__"))
+    values = (
+        [statement.value for statement in code.walk(get) if isinstance(statement, ast.Return)]
+        if get
+        else []
+    )
+    is_tuple = len(values) == 1 and isinstance(values[0], ast.Tuple) and index < len(values[0].elts)
+    return axes(code, values[0].elts[index], depth) if is_tuple else None
 
 
 def _sliced(code: Code, node: ast.Subscript, depth: int) -> int | None:
@@ -137,13 +141,13 @@ def _sliced(code: Code, node: ast.Subscript, depth: int) -> int | None:
         base = base.value
     count = axes(code, base, depth)
     if len(parts) == 1 and isinstance(const(parts[0]), str):
-        table = count == 2 or re.fullmatch(r"(\w+_)?df(_\w+)?", text(base) or "")
+        table = count == 2 or re.fullmatch(r"(\w+_)?df(_\w+)?", name_of(base) or "")
         return 1 if table else None
     if len(parts) == 1 and isinstance(parts[0], ast.List):
-        named = all(isinstance(const(one), str) for one in parts[0].elts)
+        named = all(isinstance(const(element), str) for element in parts[0].elts)
         return 2 if named and parts[0].elts else count
-    indices = [one for one in parts if not isinstance(one, ast.Slice)]
-    if not all(_is_index(code, one) for one in indices):
+    indices = [part for part in parts if not isinstance(part, ast.Slice)]
+    if not all(_is_index(code, index) for index in indices):
         return None
     if count is None and len(parts) == 2 and getattr(node.value, "attr", "") in _TABLE:
         count = 2  # `frame.values[:, 0]`
@@ -160,8 +164,8 @@ def _is_index(code: Code, node: ast.AST) -> bool:
     if isinstance(node, ast.BinOp):
         return _is_index(code, node.left) and _is_index(code, node.right)
     if isinstance(node, ast.Name):
-        function = code.function(node)
-        if getattr(function, "name", "") == "__getitem__" and parameter(function, node.id):
+        function = code.function_of(node)
+        if getattr(function, "name", "") == "__getitem__" and has_parameter(function, node.id):
             return True
         value = code.value(node)
         count = isinstance(value, Part) and method(value.value) == "range"
@@ -170,7 +174,7 @@ def _is_index(code: Code, node: ast.AST) -> bool:
 
 
 def _of_call(code: Code, node: ast.Call, depth: int) -> int | None:
-    name, what = code.called(node), method(node)
+    name, method_name = code.called(node), method(node)
     if (value := code.returned(node)) is not None:
         return axes(code, value, depth)
     if column(code, node):
@@ -180,7 +184,11 @@ def _of_call(code: Code, node: ast.Call, depth: int) -> int | None:
     if name in _DRAWN:
         size = argument(node, "size", 2)
         return len(size.elts) if isinstance(size, ast.Tuple | ast.List) else None
-    if re.fullmatch(r"torch\.\w+|numpy\.(random\.)?\w+", name) and what in _FILLED and node.args:
+    if (
+        re.fullmatch(r"torch\.\w+|numpy\.(random\.)?\w+", name)
+        and method_name in _FILLED
+        and node.args
+    ):
         first = node.args[0]
         if isinstance(first, ast.Tuple | ast.List):
             return len(first.elts)
@@ -189,50 +197,50 @@ def _of_call(code: Code, node: ast.Call, depth: int) -> int | None:
         return 2
     if _MADE.match(name) and node.args:
         return _of_list(code, node.args[0], depth)
-    given = node.args[0] if name and node.args else receiver(node) if not name else None
-    if given is None or _owner(given):
+    operand = node.args[0] if name and node.args else receiver(node) if not name else None
+    if operand is None or _is_self(operand):
         return None
-    if _SAME.match(what):
-        if what in ("fit_transform", "transform"):
-            return 2 if what == "fit_transform" else None
-        return axes(code, given, depth)
-    return None if name else _reshaped(code, node, given, depth)
+    if _SAME.match(method_name):
+        if method_name in ("fit_transform", "transform"):
+            return 2 if method_name == "fit_transform" else None
+        return axes(code, operand, depth)
+    return None if name else _reshaped(code, node, operand, depth)
 
 
-def _owner(node: ast.AST) -> bool:
-    return text(node) == "self"
+def _is_self(node: ast.AST) -> bool:
+    return name_of(node) == "self"
 
 
-def _reshaped(code: Code, node: ast.Call, given: ast.AST, depth: int) -> int | None:
-    what, number = method(node), axes(code, given, depth)
-    if what in ("view", "reshape"):
+def _reshaped(code: Code, node: ast.Call, operand: ast.AST, depth: int) -> int | None:
+    method_name, number = method(node), axes(code, operand, depth)
+    if method_name in ("view", "reshape"):
         sizes = node.args[0] if len(node.args) == 1 else None
         many = isinstance(sizes, ast.Tuple | ast.List)
         count = len(sizes.elts) if many else len(node.args)
-        known = not any(isinstance(one, ast.Starred) for one in node.args)
+        known = not any(isinstance(arg, ast.Starred) for arg in node.args)
         single = count == 1 and not many and const(node.args[0]) != -1
         return count if known and node.args and not single else None
-    if what in ("flatten", "ravel") and not node.args and not node.keywords:
+    if method_name in ("flatten", "ravel") and not node.args and not node.keywords:
         return 1
-    if what == "to_numpy":
+    if method_name == "to_numpy":
         return number
-    if what == "unsqueeze" and number is not None:
+    if method_name == "unsqueeze" and number is not None:
         return number + 1
-    inner = code.resolved(given) if what == "squeeze" and not node.args else None
+    inner = code.resolved(operand) if method_name == "squeeze" and not node.args else None
     while method(inner) in ("sin", "cos", "exp", "tanh", "pow", "float") and inner is not None:
         inner = inner.args[0] if code.called(inner) and inner.args else receiver(inner)
         inner = code.resolved(inner) if inner is not None else None
     if method(inner) == "unsqueeze" and axes(code, inner, depth) == 2:
         return 1
     last = const(argument(node, "dim", 0) or argument(node, "axis")) in (1, -1)
-    if what == "squeeze" and last and number == 2:
-        return 1 if column(code, code.resolved(given)) else None
-    if what == "drop" and number == 2:
+    if method_name == "squeeze" and last and number == 2:
+        return 1 if column(code, code.resolved(operand)) else None
+    if method_name == "drop" and number == 2:
         return 2
-    if what in ("mean", "sum", "prod") and number and not is_open(node):
-        one = const(argument(node, "dim", 0) or argument(node, "axis"))
+    if method_name in ("mean", "sum", "prod") and number and not is_open(node):
+        axis = const(argument(node, "dim", 0) or argument(node, "axis"))
         kept = const(argument(node, "keepdim")) or const(argument(node, "keepdims"))
-        return number - 1 if isinstance(one, int) and not kept else None
+        return number - 1 if isinstance(axis, int) and not kept else None
     return None
 
 
@@ -242,11 +250,11 @@ def _of_list(code: Code, node: ast.AST, depth: int) -> int | None:
     if not isinstance(value, ast.List) or value.elts or not isinstance(node, ast.Name):
         return axes(code, node, depth)
     added = [
-        one.args[0]
-        for one in code.methods(code.function(node), "append")
-        if text(receiver(one)) == node.id and len(one.args) == 1
+        call.args[0]
+        for call in code.methods(code.function_of(node), "append")
+        if name_of(receiver(call)) == node.id and len(call.args) == 1
     ]
-    counts = {axes(code, one, depth) for one in added}
+    counts = {axes(code, arg, depth) for arg in added}
     inner = counts.pop() if len(counts) == 1 else None
     return None if inner is None else inner + 1
 
@@ -259,9 +267,9 @@ def column(code: Code, node: Any) -> bool:
     value = code.resolved(node) if isinstance(node, ast.AST) else None
     if not isinstance(value, ast.Call) or code.called(value):
         return False
-    if any(method(one) == "squeeze" and not one.args for one in value.args):
+    if any(method(arg) == "squeeze" and not arg.args for arg in value.args):
         return False  # without its batch axis for a single sample
-    layer = _last_of(code, construction(code, value.func))
+    layer = _final_constructor(code, construction(code, value.func))
     name = (kind(code, value.func) or "").removeprefix("module:")
     if code.called(layer) != "nn.Linear":
         layer = _last_layer(code, name)
@@ -285,15 +293,15 @@ def _last_layer(code: Code, name: str) -> ast.Call | None:
         if not _ELEMENTWISE.match(method(value)):
             break
         value = value.args[0] if code.called(value) and value.args else receiver(value)
-    if not isinstance(value, ast.Call) or code.called(value) or inside(forward, value):
+    if not isinstance(value, ast.Call) or code.called(value) or is_inside(forward, value):
         return None
-    return _last_of(code, construction(code, value.func))
+    return _final_constructor(code, construction(code, value.func))
 
 
 _ACTIVATIONS = re.compile(r"nn\.(Sigmoid|Tanh|ReLU|LeakyReLU|Softplus|ELU|Identity)$")
 
 
-def _last_of(code: Code, constructor: ast.Call | None) -> ast.Call | None:
+def _final_constructor(code: Code, constructor: ast.Call | None) -> ast.Call | None:
     """Return the constructor of the last layer, even in nested `nn.Sequential`."""
     for _ in range(4):
         if code.called(constructor) == "nn.Sequential" and constructor.args:

@@ -32,10 +32,14 @@ _KEPT = re.compile(
 
 def _dataset(code: Code, loader: ast.AST) -> ast.AST | None:
     """Return the construction of the dataset of a DataLoader with the default `collate_fn`."""
-    built = construction(code, loader)
-    if code.called(built) != "data.DataLoader" or is_open(built) or argument(built, "collate_fn"):
+    constructor = construction(code, loader)
+    if (
+        code.called(constructor) != "data.DataLoader"
+        or is_open(constructor)
+        or argument(constructor, "collate_fn")
+    ):
         return None
-    return construction(code, argument(built, "dataset", 0))
+    return construction(code, argument(constructor, "dataset", 0))
 
 
 def image_batch(code: Code, loader: ast.AST) -> Shape | None:
@@ -50,11 +54,11 @@ def image_batch(code: Code, loader: ast.AST) -> Shape | None:
 
 
 def _transformed(code: Code, transform: ast.AST | None, sizes: tuple) -> tuple | None:
-    built = construction(code, transform)
-    if code.called(built) != "transforms.Compose":
-        return sizes if code.called(built) == "transforms.ToTensor" else None
-    given = built.args[0] if built.args else None
-    for step in getattr(code.resolved(given) if given is not None else None, "elts", ()):
+    constructor = construction(code, transform)
+    if code.called(constructor) != "transforms.Compose":
+        return sizes if code.called(constructor) == "transforms.ToTensor" else None
+    operand = constructor.args[0] if constructor.args else None
+    for step in getattr(code.resolved(operand) if operand is not None else None, "elts", ()):
         name = code.called(step)
         if _SIZED.match(name):
             sizes = _resized(code, step, name, sizes)
@@ -68,13 +72,13 @@ def _transformed(code: Code, transform: ast.AST | None, sizes: tuple) -> tuple |
 def _resized(code: Code, step: ast.Call, name: str, sizes: tuple) -> tuple:
     size = argument(step, "size", 0)
     if isinstance(size, ast.Tuple | ast.List) and len(size.elts) == 2:
-        height, width = (number(code, one, None) or ANY for one in size.elts)
+        height, width = (number(code, element, None) or ANY for element in size.elts)
         return sizes[0], height, width
-    one = number(code, size, None) or ANY
+    length = number(code, size, None) or ANY
     square = sizes[1] == sizes[2] != ANY
     if name.endswith("Resize") and not square:  # Resize(n) keeps the aspect ratio
         return sizes[0], ANY, ANY
-    return sizes[0], one, one
+    return sizes[0], length, length
 
 
 _CLASSES = {

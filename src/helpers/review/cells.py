@@ -20,7 +20,7 @@ def after(earlier: Iterable[str], text: str) -> tuple[Source, list[Finding]]:
         SyntaxError: a text is not valid Python; see `without_magics`.
         RecursionError: an expression is nested too deeply.
     """
-    before = "".join(f"{one}\n" for one in earlier)
+    before = "".join(f"{cell}\n" for cell in earlier)
     first = before.count("\n") + 1
     source = Source("", before + text, [(first, 0)])
     return source, review(source.text, first=first)
@@ -42,8 +42,8 @@ class _Reviewer:
             return
 
     def _review(self, text: str) -> None:
-        earlier = [one for one in self.before if one != text]
-        while sum(one.count("\n") + 1 for one in earlier) > MOST:
+        earlier = [cell for cell in self.before if cell != text]
+        while sum(cell.count("\n") + 1 for cell in earlier) > MOST:
             del earlier[0]
         source, findings = after(earlier, text)
         for finding in findings:

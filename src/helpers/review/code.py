@@ -16,18 +16,18 @@ from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
     SCOPES,
-    above,
+    ancestors,
     argument,
     const,
     default_of,
     exclusive,
-    inside,
+    is_inside,
     is_open,
-    last,
+    last_name,
     method,
+    name_of,
     parsed,
     place,
-    text,
     wrapped,
 )
 
@@ -80,7 +80,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Assigned:
+class Assignment:
     """The value of a name after the position `end` (line, column), where the statement ends."""
 
     end: tuple[int, int]
@@ -116,7 +116,7 @@ class Code:
             self._assignment(node)
         for scope in self.scopes:
             for values in scope.assigned.values():
-                values.sort(key=lambda one: one.end)
+                values.sort(key=lambda assignment: assignment.end)
 
     # ------------------------------------------------------------ building
 
@@ -138,9 +138,9 @@ class Code:
                 self.classes.setdefault(node.name, node)
                 node.attributes = defaultdict(list)
             inner = node if isinstance(node, SCOPES) else scope
-            mine = node if isinstance(node, ast.ClassDef) else owner
+            inner_owner = node if isinstance(node, ast.ClassDef) else owner
             node.children = _children(node)
-            stack.extend([(child, node, inner, mine) for child in reversed(node.children)])
+            stack.extend([(child, node, inner, inner_owner) for child in reversed(node.children)])
 
     def _imports(self) -> None:
         for node in self.nodes:
@@ -171,43 +171,45 @@ class Code:
             self._assign(node.optional_vars, node.context_expr, node.context_expr)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr in ("backward", "manual_backward"):
-                through = _THROUGH.search(text(node.func.value) or "") and node.args
-                if name := text(node.args[0] if through else node.func.value):
+                through = _THROUGH.search(name_of(node.func.value) or "") and node.args
+                if name := name_of(node.args[0] if through else node.func.value):
                     node.scope.backward.add(name)
 
     def _assign(self, target: ast.AST, value: ast.AST | Part, statement: ast.AST) -> None:
         if isinstance(target, ast.Tuple | ast.List):
             values = value.elts if isinstance(value, ast.Tuple | ast.List) else None
             same = values is not None and len(values) == len(target.elts)
-            for n, one in enumerate(target.elts):
-                whole = value.value if isinstance(value, Part) else value
-                self._assign(one, values[n] if same else Part(whole, n), statement)
-        elif name := text(target):
+            for n, element in enumerate(target.elts):
+                unpacked = value.value if isinstance(value, Part) else value
+                self._assign(element, values[n] if same else Part(unpacked, n), statement)
+        elif name := name_of(target):
             end = statement.end_lineno, statement.end_col_offset
-            given = Assigned(end, value, statement)
-            target.scope.assigned.setdefault(name, []).append(given)
+            assignment = Assignment(end, value, statement)
+            target.scope.assigned.setdefault(name, []).append(assignment)
             if name.startswith("self.") and target.owner is not None:
-                target.owner.attributes[name].append(given)
+                target.owner.attributes[name].append(assignment)
             elif isinstance(getattr(statement, "parent", None), ast.ClassDef):
-                statement.parent.attributes[f"self.{name}"].append(given)
+                statement.parent.attributes[f"self.{name}"].append(assignment)
 
     def _assign_loop(self, target: ast.AST, iterated: ast.AST, statement: ast.AST) -> None:
         while wrapped(iterated) is not None:
             several = target.elts if isinstance(target, ast.Tuple) else ()
             if isinstance(iterated, ast.Call):
-                name = last(iterated.func)
+                name = last_name(iterated.func)
                 if name == "zip" and len(several) == len(iterated.args) > 1:
-                    for one, over in zip(several, iterated.args, strict=True):
-                        self._assign_loop(one, over, statement)
+                    for element, arg in zip(several, iterated.args, strict=True):
+                        self._assign_loop(element, arg, statement)
                     return
                 if name == "enumerate" and len(several) == 2:
                     target = several[1]
             iterated = wrapped(iterated)
-        places = {one: n for n, one in enumerate(getattr(target, "elts", ()))}
-        for one in ast.walk(target):
-            if isinstance(one, ast.Name):
-                given = Assigned(place(one), Part(iterated, None, places.get(one)), statement)
-                one.scope.assigned.setdefault(one.id, []).append(given)
+        places = {element: n for n, element in enumerate(getattr(target, "elts", ()))}
+        for node in ast.walk(target):
+            if isinstance(node, ast.Name):
+                assignment = Assignment(
+                    place(node), Part(iterated, None, places.get(node)), statement
+                )
+                node.scope.assigned.setdefault(node.id, []).append(assignment)
 
     # ------------------------------------------------------------ names
 
@@ -221,20 +223,20 @@ class Code:
         return bool(modules & libs)
 
     @cached_property
-    def _of(self) -> dict[type, list[ast.AST]]:
+    def _nodes_by_type(self) -> dict[type, list[ast.AST]]:
         nodes = defaultdict(list)
         for node in self.nodes:
             nodes[type(node)].append(node)
         return nodes
 
-    def of(self, *types: type) -> list[ast.AST]:
+    def nodes_of(self, *types: type) -> list[ast.AST]:
         """Return all nodes of these types; for a single type in source order."""
-        return [node for one in types for node in self._of.get(one, ())]
+        return [node for node_type in types for node in self._nodes_by_type.get(node_type, ())]
 
     @cached_property
     def calls(self) -> list[ast.Call]:
         """All calls in the file in source order."""
-        return self.of(ast.Call)
+        return self.nodes_of(ast.Call)
 
     def dotted(self, node: ast.AST | None) -> str | None:
         """Return the imported name of a node in a short form: `F.cross_entropy`, `nn.Linear`."""
@@ -264,7 +266,7 @@ class Code:
             name: values[0].end
             for name, values in self.tree.assigned.items()
             if name in self.names and isinstance(values[0].value, ast.AST)
-            if any(text(one) == name for one in ast.walk(values[0].value))
+            if any(name_of(node) == name for node in ast.walk(values[0].value))
         }
 
     def _alias(self, node: ast.AST) -> str | None:
@@ -279,7 +281,7 @@ class Code:
                     return _shortened(f"{_long(head)}.{tail}") if head and tail else None
                 else:
                     return None
-            elif text(node) is None or text(node) == "self":
+            elif name_of(node) is None or name_of(node) == "self":
                 return None
             elif name := self.dotted(node):
                 return name if name.startswith(_FOLLOWED) else None
@@ -311,18 +313,22 @@ class Code:
     def _may_be_alias(self, func: ast.AST) -> bool:
         """Return whether a called name or attribute may be an alias of a function of PyTorch."""
         if isinstance(func, ast.Name):
-            return func.id in self._aliases or self._passes and parameter(func.scope, func.id)
+            return (
+                func.id in self._aliases
+                or self._passes_functions
+                and has_parameter(func.scope, func.id)
+            )
         if isinstance(func, ast.Attribute):
-            return text(func) in self._aliases
+            return name_of(func) in self._aliases
         return isinstance(func, ast.Subscript | ast.Call)
 
     @cached_property
-    def _passes(self) -> bool:
+    def _passes_functions(self) -> bool:
         """Whether a call in the file passes a function of PyTorch as an argument."""
         return any(
-            isinstance(one, ast.Attribute) and (self.dotted(one) or "").startswith("F.")
+            isinstance(arg, ast.Attribute) and (self.dotted(arg) or "").startswith("F.")
             for call in self.calls
-            for one in (*call.args, *(k.value for k in call.keywords))
+            for arg in (*call.args, *(k.value for k in call.keywords))
         )
 
     @cached_property
@@ -332,19 +338,19 @@ class Code:
             name
             for scope in self.scopes
             for name, values in scope.assigned.items()
-            if any(self._is_alias(one.value) for one in values)
+            if any(self._is_alias(assignment.value) for assignment in values)
         }
 
     def _is_alias(self, value: ast.AST | Part) -> bool:
         if isinstance(value, ast.Name | ast.Attribute):
             return (self.dotted(value) or "").startswith(_FOLLOWED) or (
-                self._passes and isinstance(value, ast.Name)
+                self._passes_functions and isinstance(value, ast.Name)
             )
         if isinstance(value, ast.Subscript):
             return isinstance(value.slice, ast.Name | ast.Constant | ast.Subscript | ast.Attribute)
-        return isinstance(value, ast.Call) and last(value.func) in ("partial", "getattr")
+        return isinstance(value, ast.Call) and last_name(value.func) in ("partial", "getattr")
 
-    def part(self, node: ast.AST) -> str:
+    def source_of(self, node: ast.AST) -> str:
         """Return the source lines of a node."""
         if isinstance(node, ast.Module):
             return self.source
@@ -356,7 +362,7 @@ class Code:
     def _reads(self) -> dict[str, list[ast.Name]]:
         """Nodes that read each name."""
         places = defaultdict(list)
-        for node in self.of(ast.Name):
+        for node in self.nodes_of(ast.Name):
             if isinstance(node.ctx, ast.Load):
                 places[node.id].append(node)
         return places
@@ -366,12 +372,12 @@ class Code:
         return [
             node
             for node in self._reads.get(name, ())
-            if inside(node, scope) and not _renews(node, name)
+            if is_inside(node, scope) and not _reassigns(node, name)
         ]
 
     def value(self, node: ast.AST) -> ast.AST | Part | None:
         """Return the value of a name at `node`: the value of the last assignment before it."""
-        name, scope = text(node), node.scope
+        name, scope = name_of(node), node.scope
         if name is None:
             return None
         while scope is not None:
@@ -379,9 +385,9 @@ class Code:
                 return assigned.value
             if name.startswith("self."):
                 break
-            if parameter(scope, name):
-                given = self.arguments(scope, name)
-                return given[0] if len(given) == 1 else None
+            if has_parameter(scope, name):
+                arguments = self.arguments(scope, name)
+                return arguments[0] if len(arguments) == 1 else None
             scope = scope.scope
         if name.startswith("self.") and node.owner is not None:
             attribute = self._attribute(node, name)
@@ -398,18 +404,18 @@ class Code:
     def _item(self, node: ast.Subscript) -> ast.AST | Part | None:
         """Return the entry of a literal for `parts["model"]`, `pair[0]` or `losses[name]`."""
         key = self.const(node.slice)
-        whole = self.resolved(node.value) if isinstance(key, str | int) else None
-        return item(whole, key)
+        container = self.resolved(node.value) if isinstance(key, str | int) else None
+        return entry_of(container, key)
 
     def _field(self, node: ast.AST) -> ast.AST | Part | None:
         """Return the value of an attribute of an object of this file, as `args.lr`."""
         if not isinstance(node, ast.Attribute) or node.attr in self._set_outside:
             return None
-        resolved = self.resolved(node.value) if text(node.value) != "self" else None
+        resolved = self.resolved(node.value) if name_of(node.value) != "self" else None
         if method(resolved) in ("parse_args", "parse_known_args"):
             return self._options.get(node.attr)
         if method(resolved) in ("Namespace", "SimpleNamespace"):
-            return item(resolved, node.attr)
+            return entry_of(resolved, node.attr)
         annotation = self._annotation(node.value) if resolved is None else None
         name = resolved.func if isinstance(resolved, ast.Call) else annotation
         name = getattr(name, "id", None)
@@ -418,24 +424,24 @@ class Code:
     def _annotation(self, node: ast.AST) -> ast.AST | None:
         if not isinstance(node, ast.Name) or not isinstance(node.scope, FUNCTIONS):
             return None
-        given = node.scope.args
-        for one in (*given.posonlyargs, *given.args, *given.kwonlyargs):
-            if one.arg == node.id:
-                return one.annotation
+        signature = node.scope.args
+        for parameter in (*signature.posonlyargs, *signature.args, *signature.kwonlyargs):
+            if parameter.arg == node.id:
+                return parameter.annotation
         return None
 
     def _attribute_of(self, name: str, attribute: str) -> ast.AST | Part | None:
         """Return the only value of an attribute of a class, including a dataclass."""
         owners = self.bases(name)
-        given = next(
+        assignments = next(
             (o.attributes[k] for o in owners if (k := f"self.{attribute}") in o.attributes), []
         )
-        if len(given) != 1:
+        if len(assignments) != 1:
             return None
-        if isinstance(given[0].statement.parent, ast.ClassDef):  # a field: a call may set it
+        if isinstance(assignments[0].statement.parent, ast.ClassDef):  # a field: a call may set it
             passed = self._passed_fields.get(name, {}).get(attribute, [])
-            return given[0].value if not passed else passed[0] if len(passed) == 1 else None
-        return given[0].value
+            return assignments[0].value if not passed else passed[0] if len(passed) == 1 else None
+        return assignments[0].value
 
     @cached_property
     def _passed_fields(self) -> dict[str, dict[str, list[ast.AST]]]:
@@ -443,9 +449,9 @@ class Code:
         fields = defaultdict(lambda: defaultdict(list))
         for call in self.calls:
             if isinstance(call.func, ast.Name) and call.func.id in self.classes:
-                for one in call.keywords:
-                    if one.arg:
-                        fields[call.func.id][one.arg].append(one.value)
+                for keyword in call.keywords:
+                    if keyword.arg:
+                        fields[call.func.id][keyword.arg].append(keyword.value)
         return fields
 
     @cached_property
@@ -453,8 +459,8 @@ class Code:
         """Attributes assigned on an object other than `self`, as in `args.n = 3`."""
         return {
             node.attr
-            for node in self.of(ast.Attribute)
-            if isinstance(node.ctx, ast.Store) and text(node.value) != "self"
+            for node in self.nodes_of(ast.Attribute)
+            if isinstance(node.ctx, ast.Store) and name_of(node.value) != "self"
         }
 
     @cached_property
@@ -465,8 +471,10 @@ class Code:
             default = argument(call, "default")
             if method(call) != "add_argument" or default is None or const(default) is None:
                 continue
-            names = [value for one in call.args if isinstance(value := const(one), str)]
-            long = next((one for one in names if one.startswith("--")), names[0] if names else "")
+            names = [value for arg in call.args if isinstance(value := const(arg), str)]
+            long = next(
+                (name for name in names if name.startswith("--")), names[0] if names else ""
+            )
             dest = const(argument(call, "dest")) or long.lstrip("-").replace("-", "_")
             options[dest] = default
         return options
@@ -476,12 +484,12 @@ class Code:
         value = const(node)
         if value is not None or not isinstance(node, ast.AST):
             return value
-        found = self.resolved(node) if text(node) else node
-        if isinstance(found, ast.BinOp) and type(found.op) in _INTEGER:
-            left, right = self.const(found.left), self.const(found.right)
+        resolved = self.resolved(node) if name_of(node) else node
+        if isinstance(resolved, ast.BinOp) and type(resolved.op) in _INTEGER:
+            left, right = self.const(resolved.left), self.const(resolved.right)
             if type(left) is type(right) is int and max(abs(left), abs(right)) < 1 << 31:
-                return _INTEGER[type(found.op)](left, right)
-        return const(found) if found is not node else None
+                return _INTEGER[type(resolved.op)](left, right)
+        return const(resolved) if resolved is not node else None
 
     def resolved(self, node: ast.AST) -> ast.AST | Part | None:
         """Return an expression with names resolved to their values, repeatedly.
@@ -491,11 +499,11 @@ class Code:
         """
         for _ in range(2 * _CHAIN):
             if isinstance(node, ast.Name):
-                value = self._whole(self.value(node))
+                value = self._unpacked(self.value(node))
                 if not isinstance(value, _FOLLOWED_NODES):
                     return value
-            elif isinstance(node, ast.Attribute | ast.Subscript) and text(node):
-                value = self._whole(self.value(node))
+            elif isinstance(node, ast.Attribute | ast.Subscript) and name_of(node):
+                value = self._unpacked(self.value(node))
             elif isinstance(node, ast.Call):
                 value = self.returned(node)
             else:
@@ -508,16 +516,16 @@ class Code:
     def origin(self, node: ast.AST) -> ast.AST:
         """Return the name or attribute that is a name's value, `loss` of `out["loss"]`."""
         for _ in range(_CHAIN):
-            value = self._whole(self.value(node)) if text(node) else None
-            if not isinstance(value, ast.AST) or text(value) is None:
+            value = self._unpacked(self.value(node)) if name_of(node) else None
+            if not isinstance(value, ast.AST) or name_of(value) is None:
                 break
             node = value
         return node
 
-    def _whole(self, value: ast.AST | Part | None) -> ast.AST | Part | None:
+    def _unpacked(self, value: ast.AST | Part | None) -> ast.AST | Part | None:
         """Return the expression assigned to one name of an unpacked tuple, else the value."""
-        found = self.element(value) if isinstance(value, Part) else None
-        return value if found is None else found
+        element = self.element(value) if isinstance(value, Part) else None
+        return value if element is None else element
 
     def element(self, part: Part) -> ast.AST | None:
         """Return the expression of `return model, optimizer` that is assigned to one name."""
@@ -525,11 +533,11 @@ class Code:
             return None
         self._open.add(part)
         try:
-            whole = self.resolved(part.value)
+            container = self.resolved(part.value)
         finally:
             self._open.discard(part)
-        same = isinstance(whole, ast.Tuple | ast.List) and whole is not part.value
-        return item(whole, part.index) if same else None
+        same = isinstance(container, ast.Tuple | ast.List) and container is not part.value
+        return entry_of(container, part.index) if same else None
 
     def returned(self, call: ast.Call) -> ast.AST | None:
         """Return the result of a local function for a call, if one `return` has a value."""
@@ -546,60 +554,64 @@ class Code:
             return []
         if targets[0] not in self._returns:
             self._returns[targets[0]] = [
-                one.value
-                for one in self.walk(targets[0])
-                if isinstance(one, ast.Return) and one.value is not None
+                statement.value
+                for statement in self.walk(targets[0])
+                if isinstance(statement, ast.Return) and statement.value is not None
             ]
         return self._returns[targets[0]]
 
     @cached_property
     def _generators(self) -> set[ast.AST]:
         """Return the functions that contain `yield`."""
-        return {one.scope for one in self.of(ast.Yield, ast.YieldFrom)}
+        return {node.scope for node in self.nodes_of(ast.Yield, ast.YieldFrom)}
 
     @cached_property
     def changed_names(self) -> set[tuple[ast.AST, str]]:
         """Names that `+=` and similar statements change, with their scope or class."""
         return {
-            ((one.owner if name.startswith("self.") else one.scope), name)
-            for one in self.of(ast.AugAssign)
-            if (name := text(one.target))
+            ((statement.owner if name.startswith("self.") else statement.scope), name)
+            for statement in self.nodes_of(ast.AugAssign)
+            if (name := name_of(statement.target))
         }
 
-    def assignment_before(self, scope: ast.AST, name: str, node: ast.AST) -> Assigned | None:
+    def assignment_before(self, scope: ast.AST, name: str, node: ast.AST) -> Assignment | None:
         """Return the assignment that gives a name its value at a node, None if it is unknown."""
         values = scope.assigned.get(name)
         if not values:
             return None
         if scope is not node.scope:
             return values[-1]
-        at = bisect_right(values, place(node), key=lambda one: one.end)
-        for one in reversed(values[max(0, at - 20) : at]):
-            if not exclusive(one.statement, node):
-                return one
-        return self._later_in_loop(values[at : at + 20], node)
+        position = bisect_right(values, place(node), key=lambda assignment: assignment.end)
+        for assignment in reversed(values[max(0, position - 20) : position]):
+            if not exclusive(assignment.statement, node):
+                return assignment
+        return self._later_in_loop(values[position : position + 20], node)
 
-    def _later_in_loop(self, values: list[Assigned], node: ast.AST) -> Assigned | None:
+    def _later_in_loop(self, values: list[Assignment], node: ast.AST) -> Assignment | None:
         """Return an assignment below the node in the same loop, made by an earlier iteration."""
-        up = node.parent
-        while up is not None and not isinstance(up, (*FUNCTIONS, ast.Module)):
-            if isinstance(up, LOOPS):
-                for one in values:
-                    if inside(one.statement, up) and not inside(node, one.statement):
-                        return one
-            up = up.parent
+        ancestor = node.parent
+        while ancestor is not None and not isinstance(ancestor, (*FUNCTIONS, ast.Module)):
+            if isinstance(ancestor, LOOPS):
+                for assignment in values:
+                    if is_inside(assignment.statement, ancestor) and not is_inside(
+                        node, assignment.statement
+                    ):
+                        return assignment
+            ancestor = ancestor.parent
         return None
 
     def _attribute(self, node: ast.AST, name: str) -> ast.AST | Part | None:
         for owner in self.bases(node.owner.name):
-            given = [
-                one
-                for one in owner.attributes.get(name, ())
-                if not (one.statement.lineno <= node.lineno <= one.statement.end_lineno)
+            assignments = [
+                assignment
+                for assignment in owner.attributes.get(name, ())
+                if not (
+                    assignment.statement.lineno <= node.lineno <= assignment.statement.end_lineno
+                )
             ]
-            if given:
-                first = [one for one in given if _in_constructor(one)]
-                return (first or given)[-1].value
+            if assignments:
+                first = [assignment for assignment in assignments if _in_constructor(assignment)]
+                return (first or assignments)[-1].value
         return None
 
     def arguments(self, function: ast.AST, name: str) -> list[ast.AST]:
@@ -610,29 +622,34 @@ class Code:
         if not isinstance(function, FUNCTIONS):
             return []
         if (function, name) not in self._arguments:
-            self._arguments[function, name] = self._passed(function, name)
+            self._arguments[function, name] = self._passed_arguments(function, name)
         return self._arguments[function, name]
 
-    def _passed(self, function: ast.AST, name: str) -> list[ast.AST]:
-        decorators = {last(getattr(one, "func", one)) for one in function.decorator_list}
+    def _passed_arguments(self, function: ast.AST, name: str) -> list[ast.AST]:
+        decorators = {
+            last_name(getattr(decorator, "func", decorator))
+            for decorator in function.decorator_list
+        }
         if not decorators <= {"staticmethod", "classmethod", "no_grad", "inference_mode"}:
             return []
-        names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+        names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
         bound = isinstance(function.parent, ast.ClassDef) and "staticmethod" not in decorators
-        given = []
+        passed_arguments = []
         for call in self.callers.get(function, ()):
             position = names.index(name) - bound if name in names else None
             passed = [k.value for k in call.keywords if k.arg == name]
             if passed:
-                given += passed
+                passed_arguments += passed
             elif position is not None and 0 <= position < len(call.args):
                 before = call.args[: position + 1]
-                if not any(isinstance(one, ast.Starred) for one in before):
-                    given.append(call.args[position])
+                if not any(isinstance(arg, ast.Starred) for arg in before):
+                    passed_arguments.append(call.args[position])
             elif not is_open(call):
                 default = default_of(function, name)
-                given += [default] if default is not None and const(default) is not None else []
-        return given
+                passed_arguments += (
+                    [default] if default is not None and const(default) is not None else []
+                )
+        return passed_arguments
 
     @cached_property
     def callers(self) -> dict[ast.AST, list[ast.Call]]:
@@ -651,9 +668,9 @@ class Code:
         """Return the `forward` methods that a call of a local module may run."""
         if not isinstance(module, ast.Name | ast.Attribute):
             return []
-        if isinstance(module, ast.Attribute) and text(module.value) != "self":
+        if isinstance(module, ast.Attribute) and name_of(module.value) != "self":
             return []
-        key = module.scope if isinstance(module, ast.Name) else module.owner, last(module)
+        key = module.scope if isinstance(module, ast.Name) else module.owner, last_name(module)
         if key not in self._forwards:
             self._forwards[key] = self._constructed_forwards(module)
         return self._forwards[key]
@@ -661,13 +678,13 @@ class Code:
     def _constructed_forwards(self, module: ast.AST) -> list[ast.AST]:
         call = self._construction(module)
         name = call.func.id if call is not None and isinstance(call.func, ast.Name) else ""
-        keys = [(one.name, m) for one in self.bases(name) for m in _RUN]
+        keys = [(owner.name, m) for owner in self.bases(name) for m in _RUN]
         return [self.functions[key] for key in keys if key in self.functions][:1]
 
     def _construction(self, node: ast.AST | Part) -> ast.Call | None:
         """Return the constructor of a module, the first one of a `nn.Sequential`."""
         for _ in range(2 * _CHAIN):
-            if isinstance(node, ast.Name | ast.Attribute) and (name := text(node)):
+            if isinstance(node, ast.Name | ast.Attribute) and (name := name_of(node)):
                 node = self._assigned_to(node, name)
             elif not isinstance(node, ast.Call):
                 return None
@@ -683,36 +700,40 @@ class Code:
         """Return the value of a name or attribute if it is assigned only once."""
         if name.startswith("self."):
             classes = self.bases(node.owner.name) if node.owner is not None else []
-            given = next((one.attributes[name] for one in classes if name in one.attributes), [])
+            assignments = next(
+                (owner.attributes[name] for owner in classes if name in owner.attributes), []
+            )
         else:
             scope = node.scope
             while scope is not None and name not in scope.assigned:
-                scope = None if parameter(scope, name) else scope.scope
-            given = scope.assigned[name] if scope is not None else []
-        values = [one.value for one in given if not moved(one.value, name)]
+                scope = None if has_parameter(scope, name) else scope.scope
+            assignments = scope.assigned[name] if scope is not None else []
+        values = [
+            assignment.value for assignment in assignments if not is_moved(assignment.value, name)
+        ]
         return values[0] if len(values) == 1 else None
 
     def _targets_by_name(self, call: ast.Call) -> list[ast.AST]:
         if isinstance(call.func, ast.Name):
             if call.func.id in self.classes:
-                keys = [(one.name, "__init__") for one in self.bases(call.func.id)]
-                keys = [one for one in keys if one in self.functions][:1]
+                keys = [(owner.name, "__init__") for owner in self.bases(call.func.id)]
+                keys = [key for key in keys if key in self.functions][:1]
             else:
                 keys = [(None, call.func.id)]
         elif isinstance(call.func, ast.Attribute) and len(call.func.attr) > 3:
-            own = text(call.func.value) == "self" or method(call.func.value) == "super"
-            if not own or call.owner is None:
-                return self.by_method.get(call.func.attr, [])
+            on_self = name_of(call.func.value) == "self" or method(call.func.value) == "super"
+            if not on_self or call.owner is None:
+                return self.methods_by_name.get(call.func.attr, [])
             owners = self.bases(call.owner.name)
-            owners = owners if text(call.func.value) else owners[1:]
-            keys = [(one.name, call.func.attr) for one in owners]
-            keys = [one for one in keys if one in self.functions][:1]
+            owners = owners if name_of(call.func.value) else owners[1:]
+            keys = [(owner.name, call.func.attr) for owner in owners]
+            keys = [key for key in keys if key in self.functions][:1]
         else:
             keys = []
         return [self.functions[key] for key in keys if key in self.functions]
 
     @cached_property
-    def by_method(self) -> dict[str, list[ast.AST]]:
+    def methods_by_name(self) -> dict[str, list[ast.AST]]:
         """Methods of all local classes by name; at most five for each name."""
         methods = defaultdict(list)
         for (owner, name), node in self.functions.items():
@@ -731,7 +752,7 @@ class Code:
         return classes
 
     @cached_property
-    def main(self) -> str | None:
+    def main_class(self) -> str | None:
         """Name of the class with `forward` that no other class instantiates, if it is unique."""
         submodules = {
             call.func.id
@@ -750,7 +771,7 @@ class Code:
     def targets(self, call: ast.Call) -> list[ast.AST]:
         """Return the local functions that a call may run."""
         if isinstance(call.func, ast.Attribute) and call.func.attr in _COMMON:
-            if text(call.func.value) != "self":
+            if name_of(call.func.value) != "self":
                 return []
         if isinstance(call.func, ast.Name) and call.func.id in self.classes:
             return []
@@ -764,7 +785,7 @@ class Code:
         """Return the `__call__` that a call of an object of this file runs."""
         if not isinstance(func, ast.Name) or not self._has_call or self.dotted(func):
             return []
-        return [one for one in self._forward_of(func) if one.name == "__call__"]
+        return [forward for forward in self._forward_of(func) if forward.name == "__call__"]
 
     @cached_property
     def _has_call(self) -> bool:
@@ -777,16 +798,16 @@ class Code:
         seen = set() if seen is None else seen
         stack = [node]
         while stack:
-            one = stack.pop()
-            yield one
-            if follow and isinstance(one, ast.Call):
-                for target in self.targets(one):
+            inner = stack.pop()
+            yield inner
+            if follow and isinstance(inner, ast.Call):
+                for target in self.targets(inner):
                     if target not in seen:
                         seen.add(target)
                         for statement in target.body:
                             yield from self.walk(statement, follow - 1, seen)
-            if one is node or type(one) not in _OWN_SCOPE:
-                stack.extend(reversed(one.children))
+            if inner is node or type(inner) not in _OWN_SCOPE:
+                stack.extend(reversed(inner.children))
 
     @cached_property
     def _calls_of(self) -> dict[ast.AST, tuple[list[tuple[int, int]], list[ast.Call]]]:
@@ -824,7 +845,7 @@ class Code:
             if isinstance(call.func, ast.Attribute) and call.func.attr in names
         ]
 
-    def function(self, node: ast.AST) -> ast.AST:
+    def function_of(self, node: ast.AST) -> ast.AST:
         """Return the enclosing function of a node, or the module."""
         while not isinstance(node, (*FUNCTIONS, ast.Module)):
             node = node.parent
@@ -832,18 +853,18 @@ class Code:
 
     def loops_around(self, node: ast.AST, follow: int = 2) -> list[ast.AST]:
         """Return the loops in which a node runs, innermost first, including loops of callers."""
-        loops = [*above(node, *LOOPS)]
-        function = self.function(node)
+        loops = [*ancestors(node, *LOOPS)]
+        function = self.function_of(node)
         callers = self.callers.get(function, ()) if follow else ()
         if callers and function.parent is not None:
-            outer = [self.loops_around(one, follow - 1) for one in callers[:4]]
+            outer = [self.loops_around(caller, follow - 1) for caller in callers[:4]]
             loops += max(outer, key=len)
         return loops
 
     @cached_property
     def loops(self) -> list[ast.AST]:
         """All loops in the file."""
-        return sorted(self.of(*LOOPS), key=place)
+        return sorted(self.nodes_of(*LOOPS), key=place)
 
     def is_display(self, node: ast.AST) -> bool:
         """Return True if a statement is the last of a notebook cell, which displays its value."""
@@ -870,62 +891,68 @@ _COMMON = {"step", "train", "eval", "backward", "zero_grad", "forward", "update"
 
 def _children(node: ast.AST) -> list[ast.AST]:
     """Return the nodes directly below a node, without the contexts `Load` and `Store`."""
-    found = []
+    children = []
     for field in node._fields:
         value = getattr(node, field, None)
         if isinstance(value, list):
-            found += [one for one in value if isinstance(one, ast.AST)]
+            children += [child for child in value if isinstance(child, ast.AST)]
         elif isinstance(value, ast.AST) and field != "ctx":
-            found.append(value)
-    return found
+            children.append(value)
+    return children
 
 
-def _in_constructor(one: Assigned) -> bool:
-    return getattr(one.statement.scope, "name", "") == "__init__"
+def _in_constructor(assignment: Assignment) -> bool:
+    return getattr(assignment.statement.scope, "name", "") == "__init__"
 
 
-def moved(value: ast.AST | Part, name: str) -> bool:
+def is_moved(value: ast.AST | Part, name: str) -> bool:
     """Return True if a value is `name.to(device)` or a wrapper of `name`, assigned to `name`."""
     if not isinstance(value, ast.Call):
         return False
-    of = value.func.value if isinstance(value.func, ast.Attribute) else None
-    return name in (text(of), text(value.args[0]) if value.args else None)
+    receiver_node = value.func.value if isinstance(value.func, ast.Attribute) else None
+    return name in (name_of(receiver_node), name_of(value.args[0]) if value.args else None)
 
 
-def _renews(node: ast.AST, name: str) -> bool:
+def _reassigns(node: ast.AST, name: str) -> bool:
     """Return True if a node is part of a value that is assigned to `name` itself."""
     while not isinstance(node, ast.stmt):
         node = node.parent
         if node is None:
             return False
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    return isinstance(node, ast.Assign | ast.AugAssign) and [text(one) for one in targets] == [name]
+    return isinstance(node, ast.Assign | ast.AugAssign) and [
+        name_of(target) for target in targets
+    ] == [name]
 
 
-def parameter(scope: ast.AST, name: str) -> bool:
+def has_parameter(scope: ast.AST, name: str) -> bool:
     """Return True if a function has a parameter called `name`."""
     if isinstance(scope, ast.Module):
         return False
     if not hasattr(scope, "parameters"):
-        scope.parameters = {one.arg for one in ast.walk(scope.args) if isinstance(one, ast.arg)}
+        scope.parameters = {
+            parameter.arg for parameter in ast.walk(scope.args) if isinstance(parameter, ast.arg)
+        }
     return name in scope.parameters
 
 
-def item(whole: object, key: object) -> ast.AST | None:
+def entry_of(container: object, key: object) -> ast.AST | None:
     """Return the entry of a literal, or of `dict(key=…)`, at a key or a position."""
-    if isinstance(whole, ast.Dict):
-        pairs = zip(whole.keys, whole.values, strict=True)
-        found = [v for k, v in pairs if isinstance(k, ast.Constant) and k.value == key]
-        return found[-1] if found else None
-    if isinstance(whole, ast.List | ast.Tuple) and type(key) is int:
-        starred = any(isinstance(one, ast.Starred) for one in whole.elts)
+    if isinstance(container, ast.Dict):
+        pairs = zip(container.keys, container.values, strict=True)
+        entries = [v for k, v in pairs if isinstance(k, ast.Constant) and k.value == key]
+        return entries[-1] if entries else None
+    if isinstance(container, ast.List | ast.Tuple) and type(key) is int:
+        starred = any(isinstance(element, ast.Starred) for element in container.elts)
         return (
-            whole.elts[key] if not starred and -len(whole.elts) <= key < len(whole.elts) else None
+            container.elts[key]
+            if not starred and -len(container.elts) <= key < len(container.elts)
+            else None
         )
-    if method(whole) in ("ModuleDict", "ModuleList") and len(whole.args) == 1:
-        return item(whole.args[0], key)
-    if method(whole) in ("dict", "Namespace", "SimpleNamespace") and isinstance(key, str):
-        return argument(whole, key)
+    if method(container) in ("ModuleDict", "ModuleList") and len(container.args) == 1:
+        return entry_of(container.args[0], key)
+    if method(container) in ("dict", "Namespace", "SimpleNamespace") and isinstance(key, str):
+        return argument(container, key)
     return None
 
 

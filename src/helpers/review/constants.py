@@ -10,18 +10,18 @@ import ast
 import operator
 from dataclasses import dataclass
 
-from helpers.review.code import Code, Part, item, moved, parameter
+from helpers.review.code import Code, Part, entry_of, has_parameter, is_moved
 from helpers.review.kinds import MOVES, WRAPPERS
 from helpers.review.syntax import (
     FUNCTIONS,
-    above,
+    ancestors,
     argument,
     const,
     default_of,
     is_open,
     method,
+    name_of,
     receiver,
-    text,
 )
 
 _DEEPEST = 12
@@ -59,14 +59,14 @@ def number(code: Code, node: ast.AST | None, frame: Frame | None, depth: int = 0
     if type(value) is int:
         return value
     if isinstance(node, ast.BinOp) and type(node.op) in _INTEGER:
-        sides = [number(code, one, frame, depth + 1) for one in (node.left, node.right)]
+        sides = [number(code, side, frame, depth + 1) for side in (node.left, node.right)]
         return _computed(node.op, *sides)
     if isinstance(node, ast.Name):
         return _of_name(code, node, frame, depth + 1)
     if isinstance(node, ast.Call):
-        one = len(node.args) == 1 and getattr(node.func, "id", "") == "int"
-        return number(code, node.args[0], frame, depth + 1) if one else None
-    name = text(node)
+        is_int_call = len(node.args) == 1 and getattr(node.func, "id", "") == "int"
+        return number(code, node.args[0], frame, depth + 1) if is_int_call else None
+    name = name_of(node)
     if name is None:
         return None
     if name.startswith("self."):
@@ -91,7 +91,7 @@ def _of_name(code: Code, node: ast.Name, frame: Frame | None, depth: int) -> int
         if values:
             value = _only(code, scope, node.id)
             return number(code, value, frame, depth) if value is not None else None
-        if parameter(scope, node.id):
+        if has_parameter(scope, node.id):
             return _of_parameter(code, scope, node.id, frame, depth)
         scope = scope.scope
     return None
@@ -100,25 +100,25 @@ def _of_name(code: Code, node: ast.Name, frame: Frame | None, depth: int) -> int
 def _only(code: Code, scope: ast.AST, name: str) -> ast.AST | None:
     """Return the value of a name that a scope assigns once, outside loops and branches."""
     values = scope.assigned.get(name, ())
-    if len(values) != 1 or parameter(scope, name) or (scope, name) in code.changed_names:
+    if len(values) != 1 or has_parameter(scope, name) or (scope, name) in code.changed_names:
         return None
     value = values[0].value
     if isinstance(value, Part):
         value = code.element(value)
-    return value if not any(above(values[0].statement, *_ONCE)) else None
+    return value if not any(ancestors(values[0].statement, *_ONCE)) else None
 
 
 def _of_parameter(code, function, name, frame, depth) -> int | None:
     if frame is None or not _constructs(code, function, frame):
-        given = code.arguments(function, name)
-        return number(code, given[0], None, depth) if len(given) == 1 else None
-    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+        arguments = code.arguments(function, name)
+        return number(code, arguments[0], None, depth) if len(arguments) == 1 else None
+    names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
     call = frame.call
     if call is not None:
-        given = argument(call, name, names.index(name) - 1 if name in names else None)
-        if given is not None and not isinstance(given, ast.Starred):
-            starred = any(isinstance(one, ast.Starred) for one in call.args)
-            return None if starred else number(code, given, frame.outer, depth)
+        passed = argument(call, name, names.index(name) - 1 if name in names else None)
+        if passed is not None and not isinstance(passed, ast.Starred):
+            starred = any(isinstance(arg, ast.Starred) for arg in call.args)
+            return None if starred else number(code, passed, frame.outer, depth)
         if is_open(call):
             return None
     return number(code, default_of(function, name), None, depth)
@@ -126,18 +126,18 @@ def _of_parameter(code, function, name, frame, depth) -> int | None:
 
 def _constructs(code: Code, function: ast.AST, frame: Frame) -> bool:
     """Return True if a function is the constructor that the frame's call runs."""
-    keys = [(one.name, "__init__") for one in code.bases(frame.owner)]
+    keys = [(owner.name, "__init__") for owner in code.bases(frame.owner)]
     return next((code.functions[key] for key in keys if key in code.functions), None) is function
 
 
 def attribute(code: Code, name: str, frame: Frame | None) -> ast.AST | None:
     """Return the value of an attribute `self.x` that its class assigns once."""
     for owner in code.bases(frame.owner) if frame is not None else ():
-        given = owner.attributes.get(name)
-        if given:
-            value = given[0].value
-            once = len(given) == 1 and (owner, name) not in code.changed_names
-            sure = once and not any(above(given[0].statement, *_ONCE))
+        assignments = owner.attributes.get(name)
+        if assignments:
+            value = assignments[0].value
+            once = len(assignments) == 1 and (owner, name) not in code.changed_names
+            sure = once and not any(ancestors(assignments[0].statement, *_ONCE))
             return value if sure and isinstance(value, ast.AST) else None
     return None
 
@@ -154,13 +154,15 @@ def constructed(code: Code, node: ast.AST | None, frame: Frame | None, depth=0) 
         if method(node) in MOVES | {"eval", "train"} and receiver(node) is not None:
             return constructed(code, receiver(node), frame, depth + 1)
         return None
-    name = text(node)
+    name = name_of(node)
     if name is None or name == "self":
         return None
     if isinstance(node, ast.Subscript):
-        whole = constructed(code, node.value, frame, depth + 1)
-        given = item(whole, number(code, node.slice, frame)) if whole is not None else None
-        return constructed(code, given, frame, depth + 1)
+        container = constructed(code, node.value, frame, depth + 1)
+        entry = (
+            entry_of(container, number(code, node.slice, frame)) if container is not None else None
+        )
+        return constructed(code, entry, frame, depth + 1)
     if name.startswith("self."):
         return constructed(code, attribute(code, name, frame), frame, depth + 1)
     return constructed(code, _module_of_name(code, node), frame, depth + 1)
@@ -171,10 +173,14 @@ def _module_of_name(code: Code, node: ast.AST) -> ast.AST | None:
         return None
     scope = node.scope
     while scope is not None and node.id not in scope.assigned:
-        if parameter(scope, node.id):
-            given = code.arguments(scope, node.id) if isinstance(scope, FUNCTIONS) else []
-            return given[0] if len(given) == 1 else None
+        if has_parameter(scope, node.id):
+            arguments = code.arguments(scope, node.id) if isinstance(scope, FUNCTIONS) else []
+            return arguments[0] if len(arguments) == 1 else None
         scope = scope.scope
     values = scope.assigned[node.id] if scope is not None else []
-    built = [one.value for one in values if not moved(one.value, node.id)]
-    return built[0] if len(built) == 1 and isinstance(built[0], ast.AST) else None
+    constructors = [
+        assignment.value for assignment in values if not is_moved(assignment.value, node.id)
+    ]
+    return (
+        constructors[0] if len(constructors) == 1 and isinstance(constructors[0], ast.AST) else None
+    )

@@ -6,8 +6,8 @@ import ast
 import re
 from typing import Any
 
-from helpers.review.code import Code, Part, parameter
-from helpers.review.syntax import argument, const, is_open, method, text
+from helpers.review.code import Code, Part, has_parameter
+from helpers.review.syntax import argument, const, is_open, method, name_of
 from helpers.review.tracing import construction
 
 _LONGEST = 24
@@ -33,18 +33,18 @@ def history(code: Code, node: Any) -> list[ast.AST]:
             node = node.value if isinstance(node, ast.Subscript) else None
         elif isinstance(node, ast.Call):
             steps.append(node)
-            node = _before(code, node)
+            node = _converted_value(code, node)
         else:
             break
     return [*steps, *([node] if isinstance(node, ast.AST) else [])]
 
 
-def _before(code: Code, call: ast.Call) -> ast.AST | None:
+def _converted_value(code: Code, call: ast.Call) -> ast.AST | None:
     """Return the value that a call converts, moves or reshapes."""
     name = code.called(call)
     if name:
         return call.args[0] if _ALIKE.match(name) and call.args else None
-    if isinstance(call.func, ast.Attribute) and text(call.func.value) != "self":
+    if isinstance(call.func, ast.Attribute) and name_of(call.func.value) != "self":
         fitted = call.func.attr in ("fit_transform", "transform") and call.args
         return call.args[0] if fitted else call.func.value
     return code.returned(call)
@@ -56,8 +56,8 @@ def _of_part(code: Code, part: Part) -> Any:
     if index is None:
         return _of_batch(code, value, part.element) if part.element is not None else None
     if code.called(value) == "sklearn.model_selection.train_test_split":
-        given = [one for one in value.args if not isinstance(one, ast.Starred)]
-        return given[index // 2] if index // 2 < len(given) else None
+        args = [arg for arg in value.args if not isinstance(arg, ast.Starred)]
+        return args[index // 2] if index // 2 < len(args) else None
     if isinstance(value, ast.Name):  # `x, y = batch`
         batch = code.value(value)
         if isinstance(batch, Part) and batch.index is None and batch.element is None:
@@ -69,7 +69,7 @@ def _of_part(code: Code, part: Part) -> Any:
 
 def fitted_loader(code: Code, batch: ast.Name) -> ast.AST | None:
     """Return the loader of `trainer.fit(model, loader)` for `batch` in `training_step`."""
-    if not parameter(batch.scope, batch.id) or batch.scope.name != "training_step":
+    if not has_parameter(batch.scope, batch.id) or batch.scope.name != "training_step":
         return None
     for call in code.calls:
         if method(call) == "fit" and len(call.args) + len(call.keywords) >= 2:
@@ -79,10 +79,14 @@ def fitted_loader(code: Code, batch: ast.Name) -> ast.AST | None:
 
 def _of_batch(code: Code, loader: ast.AST | None, index: int) -> Any:
     """Return the expression of item `index` of a sample of a loader's dataset."""
-    built = construction(code, loader)
-    if code.called(built) != "data.DataLoader" or is_open(built) or argument(built, "collate_fn"):
+    constructor = construction(code, loader)
+    if (
+        code.called(constructor) != "data.DataLoader"
+        or is_open(constructor)
+        or argument(constructor, "collate_fn")
+    ):
         return None
-    return _of_sample(code, argument(built, "dataset", 0), index)
+    return _of_sample(code, argument(constructor, "dataset", 0), index)
 
 
 def _of_sample(code: Code, dataset: Any, index: int, depth: int = 0) -> Any:
@@ -96,10 +100,14 @@ def _of_sample(code: Code, dataset: Any, index: int, depth: int = 0) -> Any:
         return _of_sample(code, value.args[0], index, depth + 1)
     if name == "data.TensorDataset":
         return value.args[index] if index < len(value.args) and not is_open(value) else None
-    get = code.functions.get((text(value.func), "__getitem__"))
-    given = [one.value for one in code.walk(get) if isinstance(one, ast.Return)] if get else []
-    whole = len(given) == 1 and isinstance(given[0], ast.Tuple) and index < len(given[0].elts)
-    return given[0].elts[index] if whole else None
+    get = code.functions.get((name_of(value.func), "__getitem__"))
+    values = (
+        [statement.value for statement in code.walk(get) if isinstance(statement, ast.Return)]
+        if get
+        else []
+    )
+    is_tuple = len(values) == 1 and isinstance(values[0], ast.Tuple) and index < len(values[0].elts)
+    return values[0].elts[index] if is_tuple else None
 
 
 # ---------------------------------------------------------------- dtypes
@@ -117,34 +125,38 @@ _DOUBLES = re.compile(
 
 def dtype(code: Code, node: Any, depth: int = 0) -> str | None:
     """Return the dtype of a tensor or array, such as "float64"; None if it cannot be inferred."""
-    for one in history(code, node) if depth < 4 else ():
-        if isinstance(one, ast.BinOp):
-            return _of_operation(code, one, depth)
-        if isinstance(one, ast.List | ast.Constant):
-            return _of_literal(one)
-        if isinstance(one, ast.Call):
-            found = _of_call(code, one)
-            if found is not None:
-                return found if found != "unknown" else None
+    for expression in history(code, node) if depth < 4 else ():
+        if isinstance(expression, ast.BinOp):
+            return _of_operation(code, expression, depth)
+        if isinstance(expression, ast.List | ast.Constant):
+            return _of_literal(expression)
+        if isinstance(expression, ast.Call):
+            call_dtype = _of_call(code, expression)
+            if call_dtype is not None:
+                return call_dtype if call_dtype != "unknown" else None
     return None
 
 
 def _of_call(code: Code, call: ast.Call) -> str | None:
     """Return the dtype of a call's result, None if the dtype of the argument remains."""
-    name, what = code.called(call), method(call)
-    if (given := argument(call, "dtype")) is not None:
-        return _named(code, given)
-    if not name and what in _METHODS and not call.args:
-        return _METHODS[what]
-    if not name and what in ("to", "type", "astype"):
-        return _named(code, call.args[0]) if call.args and _is_dtype(code, call.args[0]) else None
-    if what in _TENSORS and name:
-        return _TENSORS[what]
-    if what == "fit_transform" or _DOUBLES.match(name):
+    name, method_name = code.called(call), method(call)
+    if (dtype_argument := argument(call, "dtype")) is not None:
+        return _named_dtype(code, dtype_argument)
+    if not name and method_name in _METHODS and not call.args:
+        return _METHODS[method_name]
+    if not name and method_name in ("to", "type", "astype"):
+        return (
+            _named_dtype(code, call.args[0])
+            if call.args and _is_dtype(code, call.args[0])
+            else None
+        )
+    if method_name in _TENSORS and name:
+        return _TENSORS[method_name]
+    if method_name == "fit_transform" or _DOUBLES.match(name):
         return "float64"
     if _FLOATS.match(name):
         return "float32"
-    if _COUNTS.match(name) or not name and what == "argmax":
+    if _COUNTS.match(name) or not name and method_name == "argmax":
         return "int64"
     kept = (
         _ALIKE.match(name)
@@ -152,7 +164,7 @@ def _of_call(code: Code, call: ast.Call) -> str | None:
         and re.match(
             r"(view|reshape|squeeze|unsqueeze|flatten|ravel|cuda|cpu|numpy|copy|clone|contiguous|"
             r"detach|transpose|permute|t|requires_grad_|transform)$",
-            what,
+            method_name,
         )
     )
     return None if kept or code.returned(call) is not None else "unknown"
@@ -166,10 +178,10 @@ def _is_dtype(code: Code, node: ast.AST) -> bool:
     )
 
 
-def _named(code: Code, node: ast.AST) -> str:
+def _named_dtype(code: Code, node: ast.AST) -> str:
     """Return the dtype of `torch.float`, `np.float32`, `"float32"` or `float`."""
     numpy = (code.dotted(node) or "").startswith("numpy") or not isinstance(node, ast.Attribute)
-    name = str(const(node) or text(node) or "").rpartition(".")[2]
+    name = str(const(node) or name_of(node) or "").rpartition(".")[2]
     short = {"float": "float64" if numpy else "float32", "double": "float64", "long": "int64"}
     short |= {"int": "int64" if numpy else "int32", "FloatTensor": "float32"}
     short |= {"LongTensor": "int64"}
@@ -190,8 +202,8 @@ def _of_operation(code: Code, node: ast.BinOp, depth: int) -> str | None:
     """Return the dtype of a sum, product and so on, "float64" if one of the arrays has it."""
     if isinstance(node.left, ast.List):  # `[0, 1] * 16`
         return _of_literal(node.left)
-    sides = [one for one in (node.left, node.right) if const(one) is None]
-    found = [dtype(code, one, depth + 1) for one in sides]
-    if "float64" in found and None not in found:
+    sides = [side for side in (node.left, node.right) if const(side) is None]
+    dtypes = [dtype(code, side, depth + 1) for side in sides]
+    if "float64" in dtypes and None not in dtypes:
         return "float64"
-    return found[0] if found and len(set(found)) == 1 and found[0] != "int64" else None
+    return dtypes[0] if dtypes and len(set(dtypes)) == 1 and dtypes[0] != "int64" else None

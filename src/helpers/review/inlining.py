@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from helpers.review.code import CELL, Code
 from helpers.review.kinds import kind
-from helpers.review.syntax import FUNCTIONS, default_of, is_open, method, receiver, text
+from helpers.review.syntax import FUNCTIONS, default_of, is_open, method, name_of, receiver
 
 _DEEPEST = 4  # nested calls
 _LONGEST = 60  # statements of a function
@@ -68,14 +68,14 @@ def written(code: Code, body: list[ast.stmt]) -> str:
 
 def places(tree: ast.Module, body: list[ast.stmt]) -> dict[ast.AST, tuple[int, int]]:
     """Return the line and column in the file for each node of a parsed copy."""
-    found = {}
+    positions = {}
     stack = [*zip(tree.body, body, strict=False)]
     while stack:
         new, old = stack.pop()
         if type(new) is not type(old):
             continue
         if hasattr(new, "lineno"):
-            found[new] = old.lineno, old.col_offset
+            positions[new] = old.lineno, old.col_offset
         for field in new._fields:
             a, b = getattr(new, field, None), getattr(old, field, None)
             if isinstance(a, list) and isinstance(b, list):
@@ -83,7 +83,7 @@ def places(tree: ast.Module, body: list[ast.stmt]) -> dict[ast.AST, tuple[int, i
                 stack += [(x, y) for x, y in pairs if isinstance(x, ast.AST)]
             elif isinstance(a, ast.AST) and isinstance(b, ast.AST):
                 stack.append((a, b))
-    return found
+    return positions
 
 
 class _Inliner:
@@ -102,16 +102,16 @@ class _Inliner:
                 self.functions[node] = _Callee(node)
 
     def _can_be_copied(self, owner: str | None, name: str, node: ast.AST) -> bool:
-        given = getattr(node, "args", None)
-        if not isinstance(node, ast.FunctionDef) or given.vararg or given.kwarg:
+        signature = getattr(node, "args", None)
+        if not isinstance(node, ast.FunctionDef) or signature.vararg or signature.kwarg:
             return False
         if name.startswith("__") or name in ("forward", "main", "training_step", "backward"):
             return False
         if not isinstance(node.parent, ast.Module | ast.ClassDef):
             return False
-        if owner is not None and (not given.args or given.args[0].arg != "self"):
+        if owner is not None and (not signature.args or signature.args[0].arg != "self"):
             return False
-        decorators = {_decorator(one) for one in node.decorator_list}
+        decorators = {_decorator(decorator) for decorator in node.decorator_list}
         return decorators <= _GRADIENTS and len(node.body) <= _LONGEST
 
     # ------------------------------------------------------------ the file
@@ -121,31 +121,33 @@ class _Inliner:
         self.left = _GROWTH * sum(isinstance(n, ast.stmt) for n in self.code.nodes)
         for call in self.code.calls:
             if self._callee(call, ()) is not None:
-                up = call
-                while up is not None and up not in self.with_calls:
-                    self.with_calls.add(up)
-                    up = up.parent
+                ancestor = call
+                while ancestor is not None and ancestor not in self.with_calls:
+                    self.with_calls.add(ancestor)
+                    ancestor = ancestor.parent
         if not self.with_calls:
             return []
         body = self._scope(self.code.tree)
-        names = Counter(n.id for n in self.code.of(ast.Name) if isinstance(n.ctx, ast.Load))
-        fields = Counter(n.attr for n in self.code.of(ast.Attribute))
+        names = Counter(n.id for n in self.code.nodes_of(ast.Name) if isinstance(n.ctx, ast.Load))
+        fields = Counter(n.attr for n in self.code.nodes_of(ast.Attribute))
         reads = {True: fields, False: names}
         gone = {
-            id(one)
-            for one, copies in self.copied.items()
-            if copies >= reads[isinstance(one.parent, ast.ClassDef)][one.name]
+            id(function)
+            for function, copies in self.copied.items()
+            if copies >= reads[isinstance(function.parent, ast.ClassDef)][function.name]
         }
         return [*self._without(body, gone)]
 
     def _without(self, body: list[ast.stmt], gone: set[int]) -> Iterator[ast.stmt]:
-        for one in body:
-            if getattr(one, "original", id(one)) in gone:
+        for statement in body:
+            if getattr(statement, "original", id(statement)) in gone:
                 continue
-            if isinstance(one, ast.ClassDef):
-                one = _Names(set()).copied(one, skip=("body",), body=one.body)
-                one.body = [*self._without(one.body, gone)] or [ast.copy_location(ast.Pass(), one)]
-            yield one
+            if isinstance(statement, ast.ClassDef):
+                statement = _Renaming(set()).copied(statement, skip=("body",), body=statement.body)
+                statement.body = [*self._without(statement.body, gone)] or [
+                    ast.copy_location(ast.Pass(), statement)
+                ]
+            yield statement
 
     def _scope(self, scope: ast.AST) -> list[ast.stmt]:
         names = {n.id for n in self.code.walk(scope) if isinstance(n, ast.Name)}
@@ -153,31 +155,33 @@ class _Inliner:
         self.local = {*scope.assigned} if not isinstance(scope, ast.Module) else set()
         if isinstance(scope, FUNCTIONS):
             self.local |= {n.arg for n in ast.walk(scope.args) if isinstance(n, ast.arg)}
-        return self._block(scope.body, _Names(names), 0, ())
+        return self._block(scope.body, _Renaming(names), 0, ())
 
-    def _block(self, body, names, depth, around) -> list[ast.stmt]:
-        return [copy for one in body for copy in self._statement(one, names, depth, around)]
+    def _block(self, body, names, depth, callers) -> list[ast.stmt]:
+        return [
+            copy for statement in body for copy in self._statement(statement, names, depth, callers)
+        ]
 
-    def _statement(self, node, names, depth, around) -> list[ast.stmt]:
+    def _statement(self, node, names, depth, callers) -> list[ast.stmt]:
         if not depth and node not in self.with_calls:
             return [node]
         if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-            return [self._definition(node, names, depth, around)]
+            return [self._definition(node, names, depth, callers)]
         before: list[ast.stmt] = []
         copy = names.copied(node, skip=_BODIES)
         if depth < _DEEPEST:
-            self._expressions(node, copy, names, depth, around, before)
+            self._expressions(node, copy, names, depth, callers, before)
         for field in _BODIES:
             inner = getattr(node, field, None)
             if isinstance(inner, list) and not isinstance(node, ast.IfExp | ast.Lambda):
                 done = []
-                for one in inner:
-                    if isinstance(one, ast.ExceptHandler | ast.match_case):
-                        part = names.copied(one, skip=_BODIES)
-                        part.body = self._block(one.body, names, depth, around)
+                for child in inner:
+                    if isinstance(child, ast.ExceptHandler | ast.match_case):
+                        part = names.copied(child, skip=_BODIES)
+                        part.body = self._block(child.body, names, depth, callers)
                         done.append(part)
                     else:
-                        done += self._statement(one, names, depth, around)
+                        done += self._statement(child, names, depth, callers)
                 setattr(copy, field, done)
         same = isinstance(copy, ast.Assign) and len(copy.targets) == 1
         if before and same and ast.unparse(copy.targets[0]) == ast.unparse(copy.value):
@@ -193,13 +197,13 @@ class _Inliner:
             copy = ast.copy_location(ast.Assign([goal], copy.value), copy)  # the result is unused
         return before if before and empty else [*before, copy]
 
-    def _definition(self, node, names, depth, around) -> ast.stmt:
+    def _definition(self, node, names, depth, callers) -> ast.stmt:
         copy = names.copied(node, skip=("body",))
         copy.original = id(node)
         if isinstance(node, ast.ClassDef):
-            copy.body = self._block(node.body, names, depth, around)
-        elif around or depth:
-            copy.body = [names.copied(one) for one in node.body]
+            copy.body = self._block(node.body, names, depth, callers)
+        elif callers or depth:
+            copy.body = [names.copied(statement) for statement in node.body]
         else:
             kept = self.local
             copy.body = self._scope(node)
@@ -208,97 +212,103 @@ class _Inliner:
 
     # ------------------------------------------------------------ calls
 
-    def _expressions(self, node, copy, names, depth, around, before) -> None:
+    def _expressions(self, node, copy, names, depth, callers, before) -> None:
         """Replace the calls in the expressions of a statement; append their bodies to `before`."""
         if isinstance(node, ast.While | ast.With | ast.AsyncWith | ast.Assert | ast.Try):
             return
         for field in ("iter",) if isinstance(node, ast.For) else node._fields:
             if field not in _BODIES and field not in ("targets", "target"):
-                inner, mine = getattr(node, field, None), getattr(copy, field, None)
+                inner, inner_copy = getattr(node, field, None), getattr(copy, field, None)
                 if isinstance(inner, ast.AST):
                     target = copy.targets[0] if _is_plain(node, inner) else None
-                    found = self._expression(inner, mine, names, depth, around, before, target)
-                    setattr(copy, field, found)
+                    replaced = self._expression(
+                        inner, inner_copy, names, depth, callers, before, target
+                    )
+                    setattr(copy, field, replaced)
 
-    def _expression(self, node, copy, names, depth, around, before, target=None) -> ast.AST:
+    def _expression(self, node, copy, names, depth, callers, before, target=None) -> ast.AST:
         if type(node) is not type(copy) or isinstance(node, (*_LATER, ast.expr_context)):
             return copy
         late = isinstance(node, ast.BoolOp)
         for field in node._fields:
-            inner, mine = getattr(node, field, None), getattr(copy, field, None)
+            inner, inner_copy = getattr(node, field, None), getattr(copy, field, None)
             if isinstance(inner, list):
-                for n, one in enumerate(inner):
-                    if isinstance(one, ast.AST) and not (late and n):
-                        mine[n] = self._expression(one, mine[n], names, depth, around, before)
+                for n, child in enumerate(inner):
+                    if isinstance(child, ast.AST) and not (late and n):
+                        inner_copy[n] = self._expression(
+                            child, inner_copy[n], names, depth, callers, before
+                        )
             elif isinstance(inner, ast.AST):
-                found = self._expression(inner, mine, names, depth, around, before)
-                setattr(copy, field, found)
+                replaced = self._expression(inner, inner_copy, names, depth, callers, before)
+                setattr(copy, field, replaced)
         if isinstance(node, ast.Call):
-            done = self._call(node, copy, names, depth, around, before, target)
+            done = self._call(node, copy, names, depth, callers, before, target)
             return copy if done is None else done
         return copy
 
-    def _callee(self, node: ast.Call, around) -> tuple[ast.AST, ast.AST | None] | None:
+    def _callee(self, node: ast.Call, callers) -> tuple[ast.AST, ast.AST | None] | None:
         """Return the function that a call runs, and the object if it is a method."""
         targets = self.code.targets(node)
-        if len(targets) != 1 or targets[0] not in self.functions or targets[0] in around:
+        if len(targets) != 1 or targets[0] not in self.functions or targets[0] in callers:
             return None
-        function, own = targets[0], receiver(node)
-        if own is None:
+        function, instance = targets[0], receiver(node)
+        if instance is None:
             return function, None
-        if not isinstance(function.parent, ast.ClassDef) or text(own) is None:
+        if not isinstance(function.parent, ast.ClassDef) or name_of(instance) is None:
             return None
-        if text(own) != "self":
-            cls = (kind(self.code, own) or "").partition(":")[2]
+        if name_of(instance) != "self":
+            cls = (kind(self.code, instance) or "").partition(":")[2]
             if cls not in self.code.classes or function.parent not in self.code.bases(cls):
                 return None
-        return function, own
+        return function, instance
 
-    def _call(self, node, copy, names, depth, around, before, target) -> ast.AST | None:
-        found = self._callee(node, around)
-        if found is None or is_open(node):
+    def _call(self, node, copy, names, depth, callers, before, target) -> ast.AST | None:
+        target_function = self._callee(node, callers)
+        if target_function is None or is_open(node):
             return None
-        function, callee = found[0], self.functions[found[0]]
+        function, callee = target_function[0], self.functions[target_function[0]]
         alone = isinstance(node.parent, ast.Expr) and not node.args and not node.keywords
         if self.copied[function] >= _MOST or callee.size > self.left:
             return None
         if alone and isinstance(node.parent.parent, ast.Module | ast.If):
             return None  # `main()`
-        given = callee.bound(node, copy, found[1])
-        if given is None:
+        bindings = callee.bound(node, copy, target_function[1])
+        if bindings is None:
             return None
         if not callee.fits:
-            callee = callee.pruned(given)
+            callee = callee.pruned(bindings)
         if not callee.fits or callee.free & self.local:
             return None  # a local variable hides the name of the module
         self.copied[function] += 1
         self.left -= callee.size
-        inner, first = self._named(callee, given, names, target)
+        inner, first = self._named(callee, bindings, names, target)
         before += first
         depth += 1
         body = callee.body
-        done = self._block(body[:-1] if callee.result else body, inner, depth, (*around, function))
+        done = self._block(body[:-1] if callee.result else body, inner, depth, (*callers, function))
         value = None
         if callee.result is not None:
             value = inner.copied(callee.result)
             late: list[ast.stmt] = []
-            value = self._expression(callee.result, value, inner, depth, (*around, function), late)
+            value = self._expression(callee.result, value, inner, depth, (*callers, function), late)
             done += late
         if callee.without_gradients:
             name = names.unused("no_grad_value")
             if value is not None:
-                at = callee.result
-                done.append(ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), at))
-                value = ast.copy_location(ast.Name(name, ast.Load()), at)
+                result = callee.result
+                done.append(
+                    ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), result)
+                )
+                value = ast.copy_location(ast.Name(name, ast.Load()), result)
             done = [_no_grad(node, done)] if done else []
         before += done
         return ast.copy_location(ast.Constant(None), node) if value is None else value
 
-    def _named(self, callee, given, names, target):
+    def _named(self, callee, bindings, names, target):
         """Return the renaming of a copied body, and assignments for its parameters."""
-        inner, first = _Names(names.used), []
-        for name, value in given.items():
-            simple = text(value) is not None and "[" not in text(value)
+        inner, first = _Renaming(names.used), []
+        for name, value in bindings.items():
+            simple = name_of(value) is not None and "[" not in name_of(value)
             simple = simple or isinstance(value, ast.Constant)
             once = callee.single and callee.reads[name] <= 1
             if name not in callee.assigned and (simple or once):
@@ -309,10 +319,12 @@ class _Inliner:
                 goal = ast.copy_location(ast.Name(new, ast.Store()), value)
                 first.append(ast.copy_location(ast.Assign([goal], value), value))
         results = callee.results(target)
-        passed = {text(n) for one in given.values() for n in ast.walk(one)} | callee.free
-        for name in callee.assigned - given.keys():
+        passed = {
+            name_of(n) for argument_node in bindings.values() for n in ast.walk(argument_node)
+        } | callee.free
+        for name in callee.assigned - bindings.keys():
             new = results.get(name)
-            if new is None or text(new) in passed:
+            if new is None or name_of(new) in passed:
                 new = ast.Name(names.unused(name), ast.Load())
             inner.renamed[name] = new
         return inner, first
@@ -332,9 +344,9 @@ def _is_plain(node: ast.AST, value: ast.AST) -> bool:
 
 def _no_grad(node: ast.AST, body: list[ast.stmt]) -> ast.stmt:
     item = ast.parse("with torch.no_grad(): pass").body[0]
-    for one in ast.walk(item):
-        if hasattr(one, "lineno"):
-            ast.copy_location(one, node)
+    for child in ast.walk(item):
+        if hasattr(child, "lineno"):
+            ast.copy_location(child, node)
     item.body = body
     return item
 
@@ -344,7 +356,7 @@ def _decorator(node: ast.AST) -> str:
     return method(call)
 
 
-class _Names:
+class _Renaming:
     """The renaming of the variables of a copied body."""
 
     def __init__(self, used: set[str]) -> None:
@@ -367,8 +379,10 @@ class _Names:
         """Copy a node with renamed variables; list fields in `skip` are replaced by `body`."""
         if isinstance(node, ast.Name) and node.id in self.renamed:
             return self._substituted(node)
-        own = isinstance(node, ast.Attribute) and node.attr == "forward" and "self" in self.renamed
-        if own and text(node.value) == "self":  # the copied body runs outside the class
+        is_forward = (
+            isinstance(node, ast.Attribute) and node.attr == "forward" and "self" in self.renamed
+        )
+        if is_forward and name_of(node.value) == "self":  # the copied body runs outside the class
             return self.copied(node.value)
         copy = node.__class__.__new__(node.__class__)
         for name in node._attributes:
@@ -390,7 +404,7 @@ class _Names:
         stored = not isinstance(node.ctx, ast.Load)
         if stored and not isinstance(new, ast.Name | ast.Attribute):
             return ast.copy_location(ast.Name(node.id, node.ctx), node)
-        copy = _Names(set()).copied(new)
+        copy = _Renaming(set()).copied(new)
         if isinstance(copy, ast.Name | ast.Attribute):
             copy.ctx = node.ctx
         if not isinstance(copy, ast.Call):
@@ -406,91 +420,97 @@ class _Callee:
         if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:]
         self.node, self.body = node, body
-        nodes = [one for part in body for one in ast.walk(part)]
-        self.size = sum(isinstance(one, ast.stmt) for one in nodes)
-        returned = [one for one in nodes if isinstance(one, ast.Return)]
+        nodes = [child for part in body for child in ast.walk(part)]
+        self.size = sum(isinstance(child, ast.stmt) for child in nodes)
+        returned = [statement for statement in nodes if isinstance(statement, ast.Return)]
         ends = bool(body) and [body[-1]] == returned and body[-1].value is not None
         self.result = body[-1].value if ends else None
         self.single = ends and len(body) == 1
-        strange = any(isinstance(one, _NOT_COPIED) for one in nodes)
+        strange = any(isinstance(child, _NOT_COPIED) for child in nodes)
         self.fits = bool(body) and (ends or not returned) and not strange and self.size <= _LONGEST
-        names = [one for one in nodes if isinstance(one, ast.Name)]
-        self.assigned = {one.id for one in names if not isinstance(one.ctx, ast.Load)}
-        self.reads = Counter(one.id for one in names if isinstance(one.ctx, ast.Load))
-        given = node.args
-        self.parameters = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-        names_given = {one.arg for one in self.parameters}
+        names = [child for child in nodes if isinstance(child, ast.Name)]
+        self.assigned = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
+        self.reads = Counter(name.id for name in names if isinstance(name.ctx, ast.Load))
+        signature = node.args
+        self.parameters = [*signature.posonlyargs, *signature.args, *signature.kwonlyargs]
+        names_given = {parameter.arg for parameter in self.parameters}
         self.free = {*self.reads} - self.assigned - names_given
         self.without_gradients = bool(node.decorator_list)
 
-    def bound(self, node: ast.Call, copy: ast.Call, own: ast.AST | None):
+    def bound(self, node: ast.Call, copy: ast.Call, instance: ast.AST | None):
         """Return the argument of each parameter, or None if the call does not determine them."""
-        names = [one.arg for one in self.parameters]
-        given = {}
-        if own is not None:
-            given[names[0]] = copy.func.value
-        positional = names[len(given) : len(self.node.args.posonlyargs) + len(self.node.args.args)]
+        names = [parameter.arg for parameter in self.parameters]
+        bindings = {}
+        if instance is not None:
+            bindings[names[0]] = copy.func.value
+        positional = names[
+            len(bindings) : len(self.node.args.posonlyargs) + len(self.node.args.args)
+        ]
         if len(copy.args) > len(positional):
             return None
-        given |= dict(zip(positional, copy.args, strict=False))
-        for one in copy.keywords:
-            if one.arg in given or one.arg not in names:
+        bindings |= dict(zip(positional, copy.args, strict=False))
+        for keyword in copy.keywords:
+            if keyword.arg in bindings or keyword.arg not in names:
                 return None
-            given[one.arg] = one.value
+            bindings[keyword.arg] = keyword.value
         for name in names:
-            if name not in given:
+            if name not in bindings:
                 default = default_of(self.node, name)
                 if default is None:
                     return None
-                given[name] = _Names(set()).copied(default)
-        return given
+                bindings[name] = _Renaming(set()).copied(default)
+        return bindings
 
-    def pruned(self, given: dict[str, ast.AST]) -> _Callee:
+    def pruned(self, bindings: dict[str, ast.AST]) -> _Callee:
         """Return the function without the branches of `if name == "sgd":` that the call skips."""
         known = {
-            name: value.value for name, value in given.items() if isinstance(value, ast.Constant)
+            name: value.value for name, value in bindings.items() if isinstance(value, ast.Constant)
         }
         for name in self.assigned:
             known.pop(name, None)
-        return _Callee(self.node, _run(self.body, known)) if known else self
+        return _Callee(self.node, _executed_statements(self.body, known)) if known else self
 
     def results(self, target: ast.AST | None) -> dict[str, ast.AST]:
         """Return the caller's names for the returned variables."""
         pairs = [(self.result, target)]
         if isinstance(self.result, ast.Tuple) and isinstance(target, ast.Tuple):
             pairs = [*zip(self.result.elts, target.elts, strict=False)]
-        own = [(a, b) for a, b in pairs if isinstance(a, ast.Name) and a.id in self.assigned]
+        renamed_pairs = [
+            (a, b) for a, b in pairs if isinstance(a, ast.Name) and a.id in self.assigned
+        ]
         return {
-            a.id: b for a, b in own if isinstance(b, ast.Name) or (text(b) or "")[:5] == "self."
+            a.id: b
+            for a, b in renamed_pairs
+            if isinstance(b, ast.Name) or (name_of(b) or "")[:5] == "self."
         }
 
 
-def _run(body: list[ast.stmt], known: dict[str, object]) -> list[ast.stmt]:
+def _executed_statements(body: list[ast.stmt], known: dict[str, object]) -> list[ast.stmt]:
     """Return the statements that run with the known values, up to a `return`."""
     run: list[ast.stmt] = []
-    for one in body:
-        arm = _holds(one.test, known) if isinstance(one, ast.If) else None
+    for statement in body:
+        arm = _truth_value(statement.test, known) if isinstance(statement, ast.If) else None
         if arm is None:
-            run.append(one)
+            run.append(statement)
         else:
-            run += _run(one.body if arm else one.orelse, known)
+            run += _executed_statements(statement.body if arm else statement.orelse, known)
         if run and isinstance(run[-1], ast.Return | ast.Raise):
             break
     return run
 
 
-def _holds(test: ast.AST, known: dict[str, object]) -> bool | None:
+def _truth_value(test: ast.AST, known: dict[str, object]) -> bool | None:
     """Return the truth value of a condition on known values, None for other conditions."""
     if isinstance(test, ast.Name) and test.id in known:
         return bool(known[test.id])
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = _holds(test.operand, known)
+        inner = _truth_value(test.operand, known)
         return None if inner is None else not inner
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or text(test.left) not in known:
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or name_of(test.left) not in known:
         return None
     left, right = known[test.left.id], test.comparators[0]
     if isinstance(test.ops[0], ast.In) and isinstance(right, ast.List | ast.Tuple | ast.Set):
-        values = [getattr(one, "value", ...) for one in right.elts]
+        values = [getattr(element, "value", ...) for element in right.elts]
         return None if ... in values else left in values
     if not isinstance(right, ast.Constant):
         return None

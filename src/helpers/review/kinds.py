@@ -6,8 +6,8 @@ import ast
 import re
 from typing import Any
 
-from helpers.review.code import Code, Part, parameter
-from helpers.review.syntax import FUNCTIONS, above, const, last, method, text, wrapped
+from helpers.review.code import Code, Part, has_parameter
+from helpers.review.syntax import FUNCTIONS, ancestors, const, last_name, method, name_of, wrapped
 
 LOSSES = {
     "cross_entropy",
@@ -143,8 +143,8 @@ def is_module_class(code: Code, name: str) -> bool:
         or dotted.startswith("models.")
         or isinstance(base, ast.Attribute)
         and base.attr == "Module"
-        for one in code.bases(name)
-        for base in one.bases
+        for owner in code.bases(name)
+        for base in owner.bases
     )
 
 
@@ -171,7 +171,7 @@ def _infer(code: Code, node: Any) -> str | None:
         return _name(code, node)
     if isinstance(node, ast.BinOp):
         kinds = {kind(code, node.left), kind(code, node.right)}
-        return next((one for one in ("loss", "tensor") if one in kinds), None)
+        return next((type_name for type_name in ("loss", "tensor") if type_name in kinds), None)
     if isinstance(node, ast.UnaryOp):
         return "number" if const(node) is not None else kind(code, node.operand)
     if isinstance(node, ast.IfExp):
@@ -186,21 +186,21 @@ def _infer(code: Code, node: Any) -> str | None:
 
 def _part(code: Code, part: Part) -> str | None:
     if method(part.value) == "prepare" and part.index is not None:  # of accelerate
-        given = part.value.args[part.index : part.index + 1]
-        return kind(code, given[0]) if given else None
+        arguments = part.value.args[part.index : part.index + 1]
+        return kind(code, arguments[0]) if arguments else None
     inner = kind(code, part.value)
     if part.index is None:
-        named = re.search(r"(?i)(loader|_dl|_iter|dataloader)s?$", text(part.value) or "")
+        named = re.search(r"(?i)(loader|_dl|_iter|dataloader)s?$", name_of(part.value) or "")
         return "tensor" if inner in {"loader", "tensor"} or named else None
     if isinstance(part.value, ast.Call) and code.called(part.value) == "data.random_split":
         return "dataset"
-    if (one := code.element(part)) is not None:
-        return kind(code, one)
+    if (element := code.element(part)) is not None:
+        return kind(code, element)
     return "tensor" if inner == "tensor" else None
 
 
 def _name(code: Code, node: ast.AST) -> str | None:
-    name = text(node)
+    name = name_of(node)
     if name == "self" and node.owner is not None and is_module_class(code, node.owner.name):
         return f"module:{node.owner.name}"
     if isinstance(node, ast.Attribute) and node.attr in {"data", "grad", "T", "mT", "logits"}:
@@ -212,24 +212,28 @@ def _name(code: Code, node: ast.AST) -> str | None:
         if type_name or not isinstance(value, Part):
             number = isinstance(value, ast.Constant)
             return type_name or ("loss" if name in node.scope.backward and not number else None)
-    elif given := _passed(code, node):
-        return given
+    elif passed_kind := _kind_of_arguments(code, node):
+        return passed_kind
     if isinstance(node, ast.Subscript) and kind(code, node.value) == "tensor":
         return "tensor"
     return "loss" if name in node.scope.backward else None
 
 
-def _passed(code: Code, node: ast.AST) -> str | None:
+def _kind_of_arguments(code: Code, node: ast.AST) -> str | None:
     """Return the kind of a parameter if all local calls pass arguments of the same kind."""
-    scope, name = node.scope, text(node)
+    scope, name = node.scope, name_of(node)
     if not isinstance(node, ast.Name) or not isinstance(scope, FUNCTIONS):
         return None
-    if not parameter(scope, name) or name in scope.assigned:
+    if not has_parameter(scope, name) or name in scope.assigned:
         return None
-    given = code.arguments(scope, name)[:8]
-    if not given and re.fullmatch(r"(\w+_)?(model|net|network)", name) and scope.owner is None:
-        return f"module:{code.main}" if code.main else None
-    kinds = {kind(code, one) for one in given}
+    passed_arguments = code.arguments(scope, name)[:8]
+    if (
+        not passed_arguments
+        and re.fullmatch(r"(\w+_)?(model|net|network)", name)
+        and scope.owner is None
+    ):
+        return f"module:{code.main_class}" if code.main_class else None
+    kinds = {kind(code, argument) for argument in passed_arguments}
     return kinds.pop() if len(kinds) == 1 else None
 
 
@@ -277,7 +281,7 @@ def _local(code: Code, node: ast.Call) -> str | None:
     func = node.func
     if isinstance(func, ast.Name):
         if func.id in code.classes:
-            how = "module" if is_module_class(code, func.id) else _object(code, func.id)
+            how = "module" if is_module_class(code, func.id) else _kind_of_object(code, func.id)
             return how if ":" in how else f"{how}:{func.id}"
         if func.id in {"float", "int", "len", "round", "str", "bool"}:
             return "number"
@@ -292,11 +296,11 @@ def _local(code: Code, node: ast.Call) -> str | None:
         return "loss"
     if base.startswith("module:") and base[7:] not in _TUPLES:
         return "tensor"
-    return _returned(code, node)
+    return _kind_of_result(code, node)
 
 
-def _object(code: Code, name: str) -> str:
-    bases = {code.dotted(base) for one in code.bases(name) for base in one.bases}
+def _kind_of_object(code: Code, name: str) -> str:
+    bases = {code.dotted(base) for owner in code.bases(name) for base in owner.bases}
     if any((base or "").startswith("data.") for base in bases):
         return "dataset:" + name
     if any((base or "").startswith("optim.") for base in bases):
@@ -314,16 +318,18 @@ def _of_tensor(base: str, name: str) -> str | None:
     return "tensor" if name in {"detach", "argmax"} else base
 
 
-def _returned(code: Code, node: ast.Call) -> str | None:
+def _kind_of_result(code: Code, node: ast.Call) -> str | None:
     """Return the kind of the value of a local function, if all its `return` agree."""
-    kinds = {kind(code, one) for one in code.returns(node)}
+    kinds = {kind(code, value) for value in code.returns(node)}
     return kinds.pop() if len(kinds) == 1 else None
 
 
 def returns(code: Code, function: ast.AST) -> list[ast.AST]:
     """Return the values of the `return` statements of a function."""
-    statements = [one for one in code.walk(function) if isinstance(one, ast.Return)]
-    return [one.value for one in statements if one.value is not None]
+    statements = [
+        statement for statement in code.walk(function) if isinstance(statement, ast.Return)
+    ]
+    return [statement.value for statement in statements if statement.value is not None]
 
 
 # ---------------------------------------------------------------- by kind, else by name
@@ -331,30 +337,30 @@ def returns(code: Code, function: ast.AST) -> list[ast.AST]:
 _ITEM = re.compile(r"\['(\w+)'\]")  # `parts['model']` is named like `parts.model`
 
 
-def _is(code: Code, node: ast.AST | None, expected: str, pattern: str) -> bool:
+def _has_kind(code: Code, node: ast.AST | None, expected: str, pattern: str) -> bool:
     if node is None:
         return False
     type_name = kind(code, node)
     if type_name:
         return type_name.partition(":")[0] == expected
-    return bool(re.search(pattern, _ITEM.sub(r".\1", text(node) or "")))
+    return bool(re.search(pattern, _ITEM.sub(r".\1", name_of(node) or "")))
 
 
 def is_optimizer(code: Code, node: ast.AST | None) -> bool:
     """Return True if a node is an optimizer, by its kind or else by its name."""
-    return _is(
+    return _has_kind(
         code, node, "optimizer", r"(?i)(^|[._])(optim|opt(_|$)|opt[dgac]?$|adam|sgd|trainer_)"
     )
 
 
 def is_scheduler(code: Code, node: ast.AST | None) -> bool:
     """Return True if a node is a scheduler, by its kind or else by its name."""
-    return _is(code, node, "scheduler", r"(?i)sched")
+    return _has_kind(code, node, "scheduler", r"(?i)sched")
 
 
 def is_scaler(code: Code, node: ast.AST | None) -> bool:
     """Return True if a node is a gradient scaler, by its kind or else by its name."""
-    return _is(code, node, "scaler", r"(?i)(grad)?_?scaler$")
+    return _has_kind(code, node, "scaler", r"(?i)(grad)?_?scaler$")
 
 
 def is_model(code: Code, node: ast.AST | None) -> bool:
@@ -364,12 +370,16 @@ def is_model(code: Code, node: ast.AST | None) -> bool:
     )
     name += "|transformer|unet|resnet|gpt|vae"
     role = r"(_?(local|online|main|eval|policy|target|student|teacher|old|new))?"
-    return _is(code, node, "module", rf"(?i)(^|[._])([a-z]*_)?(q?({name})|net_?[dg]){role}\d?$")
+    return _has_kind(
+        code, node, "module", rf"(?i)(^|[._])([a-z]*_)?(q?({name})|net_?[dg]){role}\d?$"
+    )
 
 
 def is_loader(code: Code, node: ast.AST | None) -> bool:
     """Return True if a node is a data loader, by its kind or else by its name."""
-    return _is(code, node, "loader", r"(?i)(loader|_dl)s?(\[[\w'\".]+\])?$|^(loader|dl)s?(\[|$)")
+    return _has_kind(
+        code, node, "loader", r"(?i)(loader|_dl)s?(\[[\w'\".]+\])?$|^(loader|dl)s?(\[|$)"
+    )
 
 
 def iterated(node: ast.AST) -> ast.AST:
@@ -383,10 +393,10 @@ def batch_loop(code: Code, loop: ast.AST) -> bool:
     """Return True if a loop iterates over the batches of a loader."""
     if not isinstance(loop, ast.For):
         return False
-    over = iterated(loop.iter)
-    if isinstance(over, ast.Name) and isinstance(value := code.value(over), ast.AST):
-        over = iterated(value) if wrapped(value) is not None else over  # a progress bar
-    return is_loader(code, over) or kind(code, Part(over, None)) == "tensor"
+    iterable = iterated(loop.iter)
+    if isinstance(iterable, ast.Name) and isinstance(value := code.value(iterable), ast.AST):
+        iterable = iterated(value) if wrapped(value) is not None else iterable  # a progress bar
+    return is_loader(code, iterable) or kind(code, Part(iterable, None)) == "tensor"
 
 
 def steps(code: Code, node: ast.AST, follow: int = 0) -> list[ast.Call]:
@@ -401,17 +411,21 @@ def steps(code: Code, node: ast.AST, follow: int = 0) -> list[ast.Call]:
 def no_graph(code: Code, node: ast.AST) -> bool:
     """Return True if a `with` statement or a decorator disables gradients at a node."""
     off = ("no_grad", "inference_mode", "set_grad_enabled")
-    for one in above(node, ast.With, stop=(ast.Module,)):
-        for item in one.items:
-            if any(name in off for name in _words(item.context_expr)):
+    for block in ancestors(node, ast.With, stop=(ast.Module,)):
+        for item in block.items:
+            if any(name in off for name in _names_below(item.context_expr)):
                 return True
-    up = code.function(node)
-    while not isinstance(up, ast.Module):
-        if any(name in off[:2] for one in up.decorator_list for name in _words(one)):
+    ancestor = code.function_of(node)
+    while not isinstance(ancestor, ast.Module):
+        if any(
+            name in off[:2]
+            for decorator in ancestor.decorator_list
+            for name in _names_below(decorator)
+        ):
             return True
-        up = code.function(up.parent)
+        ancestor = code.function_of(ancestor.parent)
     return False
 
 
-def _words(node: ast.AST) -> set[str]:
-    return {last(one) for one in ast.walk(node)}
+def _names_below(node: ast.AST) -> set[str]:
+    return {last_name(child) for child in ast.walk(node)}

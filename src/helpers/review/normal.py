@@ -68,7 +68,7 @@ _VALUES = (ast.Call, ast.BinOp, ast.Subscript, ast.Compare, ast.UnaryOp)
 
 def normalized(body: list[ast.stmt]) -> list[ast.stmt] | None:
     """Return the normal form of the statements of a module, None if they have it already."""
-    tree = ast.Module([copied(one) for one in body], [])
+    tree = ast.Module([copied(statement) for statement in body], [])
     form = _Form(tree)
     form.visit(tree)
     _collapse(tree, form)
@@ -94,7 +94,7 @@ class _Form(ast.NodeTransformer):
         self.generic_visit(node)
         name, base = _called(node)
         if node.keywords and (base or name[:1].isupper()):
-            self._place(node, _first(name))
+            self._place(node, _first_parameters(name))
         if base == "torch" and name in _METHODS and node.args:
             if not isinstance(node.args[0], ast.Starred | ast.List | ast.Tuple | ast.Constant):
                 node.func = ast.copy_location(
@@ -105,21 +105,21 @@ class _Form(ast.NodeTransformer):
 
     def _place(self, node: ast.Call, names: tuple[str, ...]) -> None:
         """Make keyword arguments positional, as long as they continue the positional ones."""
-        if any(isinstance(one, ast.Starred) for one in node.args):
+        if any(isinstance(arg, ast.Starred) for arg in node.args):
             return
-        given = {one.arg: one for one in node.keywords}
+        keywords = {keyword.arg: keyword for keyword in node.keywords}
         for name in names[len(node.args) :]:
-            if name not in given:
+            if name not in keywords:
                 break
-            node.args.append(given[name].value)
-            node.keywords.remove(given[name])
+            node.args.append(keywords[name].value)
+            node.keywords.remove(keywords[name])
             self.changed = True
 
 
 @cache
-def _first(name: str) -> tuple[str, ...]:
+def _first_parameters(name: str) -> tuple[str, ...]:
     """Return the names of the first arguments of a function or class of PyTorch."""
-    return next((names for one, names in _FIRST.items() if re.fullmatch(one, name)), ())
+    return next((names for pattern, names in _FIRST.items() if re.fullmatch(pattern, name)), ())
 
 
 def _called(node: ast.Call) -> tuple[str, str]:
@@ -142,7 +142,7 @@ def _entry(node: ast.AST) -> str | None:
 
 def _entries(tree: ast.Module) -> set[str]:
     """Return the dicts whose entries are only set and read by their names, each set by a call."""
-    used, names, keys, made = Counter(), Counter(), {}, set()
+    used, names, keys, filled = Counter(), Counter(), {}, set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             names[node.id] += 1
@@ -156,8 +156,12 @@ def _entries(tree: ast.Module) -> set[str]:
                 if not node.value.keys:
                     used[node.targets[0].id] += 1
             if _entry(node.targets[0]) and isinstance(node.value, ast.Call):
-                made.add(node.targets[0].value.id)
-    return {one for one in made if used[one] == names[one] and not any(map(names.get, keys[one]))}
+                filled.add(node.targets[0].value.id)
+    return {
+        dictionary
+        for dictionary in filled
+        if used[dictionary] == names[dictionary] and not any(map(names.get, keys[dictionary]))
+    }
 
 
 # ---------------------------------------------------------------- names that are used once
@@ -168,24 +172,24 @@ def _collapse(tree: ast.Module, form: _Form) -> None:
         if isinstance(scope, (ast.Module, *FUNCTIONS)):
             once = _used_once(scope)
             if once:
-                for node in _own(scope):
+                for node in _statements_of(scope):
                     for field in _BLOCKS:
                         block = getattr(node, field, None)
                         if isinstance(block, list):
                             form.changed |= _collapse_block(block, once)
 
 
-def _own(scope: ast.AST) -> list[ast.AST]:
+def _statements_of(scope: ast.AST) -> list[ast.AST]:
     """Return the nodes of a scope without those of its functions and classes."""
     nodes, stack = [], [scope]
     while stack:
         node = stack.pop()
         nodes.append(node)
         stack += [
-            one
-            for one in ast.iter_child_nodes(node)
-            if isinstance(one, ast.stmt | ast.ExceptHandler)
-            and not isinstance(one, (*FUNCTIONS, ast.ClassDef))
+            child
+            for child in ast.iter_child_nodes(node)
+            if isinstance(child, ast.stmt | ast.ExceptHandler)
+            and not isinstance(child, (*FUNCTIONS, ast.ClassDef))
         ]
     return nodes
 
@@ -226,17 +230,17 @@ def _substituted(node: ast.stmt, name: str, value: ast.AST) -> bool:
     """Replace the name in the expressions of a statement that run once; return if it was there."""
     stack = [(node, field) for field in _ONCE.get(type(node), ())]
     while stack:
-        up, field = stack.pop()
-        inner = getattr(up, field)
-        for n, one in enumerate(inner if isinstance(inner, list) else [inner]):
-            if isinstance(one, ast.Name) and one.id == name:
-                if isinstance(node, ast.Expr) and isinstance(up, ast.Attribute):
+        outer, field = stack.pop()
+        inner = getattr(outer, field)
+        for n, child in enumerate(inner if isinstance(inner, list) else [inner]):
+            if isinstance(child, ast.Name) and child.id == name:
+                if isinstance(node, ast.Expr) and isinstance(outer, ast.Attribute):
                     return False  # `loss.backward()`
                 if isinstance(inner, list):
                     inner[n] = value
                 else:
-                    setattr(up, field, value)
+                    setattr(outer, field, value)
                 return True
-            if isinstance(one, ast.AST) and not isinstance(one, _LATER):
-                stack += [(one, each) for each in one._fields]
+            if isinstance(child, ast.AST) and not isinstance(child, _LATER):
+                stack += [(child, each) for each in child._fields]
     return False

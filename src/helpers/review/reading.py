@@ -31,7 +31,7 @@ class Source:
         """Return the location of `line` as text: file and line, for a notebook cell and line."""
         if not self.cells:
             return f"{self.path}:{line}"
-        first, number = max(one for one in self.cells if one[0] <= line)
+        first, number = max(start for start in self.cells if start[0] <= line)
         return f"{self.path}:cell {number}:{line - first + 1}"
 
 
@@ -57,12 +57,18 @@ def sources(paths: Iterable[str]) -> Iterator[Source | Unread]:
 
 def files(folder: Path) -> Iterator[Path]:
     """Yield the scripts and notebooks in a folder, except hidden ones and virtual environments."""
-    for here, folders, names in os.walk(folder):
-        kept = (one for one in sorted(folders) if one not in _SKIPPED and one[0] != ".")
-        folders[:] = [one for one in kept if not Path(here, one, "pyvenv.cfg").exists()]
+    for parent, folders, names in os.walk(folder):
+        kept = (
+            subfolder
+            for subfolder in sorted(folders)
+            if subfolder not in _SKIPPED and subfolder[0] != "."
+        )
+        folders[:] = [
+            subfolder for subfolder in kept if not Path(parent, subfolder, "pyvenv.cfg").exists()
+        ]
         for name in sorted(names):
             if name.endswith((".py", ".ipynb")) and not name.startswith("."):
-                yield Path(here, name)
+                yield Path(parent, name)
 
 
 def read(path: Path) -> Iterator[Source | Unread]:

@@ -54,7 +54,7 @@ def shown(source: Source, finding: Finding, lang: str) -> str:
         *wrapped(effect, lang, WIDTH, "    "),
     ]
     if row.get("fix"):
-        lines += [f"    {w['write']}", *(f"        {one}" for one in row["fix"].splitlines())]
+        lines += [f"    {w['write']}", *(f"        {line}" for line in row["fix"].splitlines())]
     section = row["section"]
     return "\n".join([*lines, f"    → {section[lang]} ({section['href']})"])
 

@@ -63,27 +63,27 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
     code = Code(source)
     if not code.uses_torch:
         return []
-    rules = {name: one for name, one in RULES.items() if chosen is None or name in chosen}
+    rules = {name: rule for name, rule in RULES.items() if chosen is None or name in chosen}
     copies = _copies(code)
     findings = {
         Finding(*position, name)
         for name, rule in rules.items()
         if all(normal for *_, normal in copies) or not _COPY_ONLY.match(name)
-        for position in map(place, _named(rule, code))
+        for position in map(place, _reported_nodes(rule, code))
     }
-    for copy, at, normal in copies:
-        known = {one.rule for one in findings} if normal else set()
-        lines = {(one.line, None if normal else one.rule) for one in findings}
+    for copy, positions, normal in copies:
+        known = {finding.rule for finding in findings} if normal else set()
+        lines = {(finding.line, None if normal else finding.rule) for finding in findings}
         findings |= {
-            one
-            for one in _in_copy(copy, at, rules, normal)
-            if one.rule not in known
-            if (one.line, None if normal else one.rule) not in lines
+            finding
+            for finding in _in_copy(copy, positions, rules, normal)
+            if finding.rule not in known
+            if (finding.line, None if normal else finding.rule) not in lines
         }
     return sorted(
-        one
-        for one in findings
-        if one.line >= first and not silenced(code.lines[one.line - 1], one.rule)
+        finding
+        for finding in findings
+        if finding.line >= first and not silenced(code.lines[finding.line - 1], finding.rule)
     )
 
 
@@ -100,9 +100,9 @@ def _copies(code: Code) -> list[tuple[Code, dict[ast.AST, tuple[int, int]], bool
     copies = []
     with suppress(RecursionError, SyntaxError, ValueError):  # a copy has no valid source
         body = code.tree.body
-        if (found := inlined(code)) is not None:
-            body = found[1]
-            copies.append((copy := Code(found[0]), places(copy.tree, body), False))
+        if (inlined_copy := inlined(code)) is not None:
+            body = inlined_copy[1]
+            copies.append((copy := Code(inlined_copy[0]), places(copy.tree, body), False))
         normal = normalized(body) if may_be_copied(code) else None
         if normal is not None:
             copy = Code(written(code, normal))
@@ -110,19 +110,19 @@ def _copies(code: Code) -> list[tuple[Code, dict[ast.AST, tuple[int, int]], bool
     return copies
 
 
-def _in_copy(copy: Code, at: dict, rules: dict[str, Rule], normal: bool) -> set[Finding]:
+def _in_copy(copy: Code, positions: dict, rules: dict[str, Rule], normal: bool) -> set[Finding]:
     """Return the findings of the rules in a copy of the source."""
     skipped = [_FILE_ONLY, _COPY_ONLY, _NOT_NORMAL] if normal else [_FILE_ONLY]
     return {
-        Finding(*at[node], name)
+        Finding(*positions[node], name)
         for name, rule in rules.items()
-        if not any(one.match(name) for one in skipped)
-        for node in _named(rule, copy)
-        if node in at
+        if not any(pattern.match(name) for pattern in skipped)
+        for node in _reported_nodes(rule, copy)
+        if node in positions
     }
 
 
-def _named(rule: Rule, code: Code) -> Iterator[ast.AST]:
+def _reported_nodes(rule: Rule, code: Code) -> Iterator[ast.AST]:
     """Yield the nodes that a rule reports; stop at an expression that is nested too deeply."""
     if not any(word in code.source for word in rule.mentions.split("|")):
         return

@@ -52,18 +52,18 @@ def unequal(size: int, required: int | None) -> bool:
 
 def product(sizes: Sequence[int]) -> int:
     """Return the product of sizes, a multiple of the known ones."""
-    whole = math.prod(abs(one) for one in sizes)
-    return whole if all(one > 0 for one in sizes) else -whole
+    total = math.prod(abs(size) for size in sizes)
+    return total if all(size > 0 for size in sizes) else -total
 
 
 def broadcast(a: Shape | None, b: Shape | None) -> Shape | None:
     """Return the shape of a sum; a size that is not 1 in one operand is the size of the result."""
     if a is None or b is None:
-        one = a or b
-        if one is None:
+        shape = a or b
+        if shape is None:
             return None
-        sizes = tuple(ANY if size == 1 else size for size in one.sizes)
-        return Shape(sizes, False, one.image)
+        sizes = tuple(ANY if size == 1 else size for size in shape.sizes)
+        return Shape(sizes, False, shape.image)
     if len(a.sizes) < len(b.sizes):
         a, b = b, a
     sizes = []
@@ -106,7 +106,7 @@ def flattened(shape: Shape | None, start: int, end: int) -> Shape | None:
 
 def viewed(shape: Shape | None, sizes: Sequence[int | None]) -> Shape:
     """Return the shape after `view(*sizes)`; None stands for a size that is not a number."""
-    result = Shape(tuple(one if one and one > 0 else ANY for one in sizes), True)
+    result = Shape(tuple(size if size and size > 0 else ANY for size in sizes), True)
     image = shape is not None and shape.whole and shape.image and len(shape.sizes) == 4
     if len(sizes) != 2 or not image:
         return result
@@ -119,20 +119,20 @@ def viewed(shape: Shape | None, sizes: Sequence[int | None]) -> Shape:
 
 def concatenated(shapes: Sequence[Shape | None], dim: int) -> Shape | None:
     """Return the shape of `torch.cat(shapes, dim)`."""
-    if not shapes or None in shapes or len({len(one.sizes) for one in shapes}) > 1:
+    if not shapes or None in shapes or len({len(shape.sizes) for shape in shapes}) > 1:
         return None
     first = shapes[0]
     axis = first.axis(dim)
     if axis is None or -axis > len(first.sizes):
         return None
-    parts = [one.size(axis) for one in shapes]
-    total = sum(parts) if all(one > 0 for one in parts) else ANY
+    parts = [shape.size(axis) for shape in shapes]
+    total = sum(parts) if all(part > 0 for part in parts) else ANY
     sizes = [*first.sizes]
     sizes[axis] = total
     for n in range(-len(sizes), 0):
         if n != axis:
-            sizes[n] = max(one.size(n) for one in shapes)
-    return Shape(tuple(sizes), all(one.whole for one in shapes), first.image)
+            sizes[n] = max(shape.size(n) for shape in shapes)
+    return Shape(tuple(sizes), all(shape.whole for shape in shapes), first.image)
 
 
 def reordered(shape: Shape | None, order: Sequence[int | None]) -> Shape | None:
@@ -143,13 +143,13 @@ def reordered(shape: Shape | None, order: Sequence[int | None]) -> Shape | None:
         or sorted(map(str, order)) != sorted(map(str, range(len(shape.sizes))))
     ):
         return None
-    return Shape(tuple(shape.sizes[one] for one in order), True)
+    return Shape(tuple(shape.sizes[axis] for axis in order), True)
 
 
 def without(shape: Shape | None, axes: Sequence[int | None]) -> Shape | None:
     """Return the shape after a reduction over axes, or after an index into them."""
-    places = [shape.axis(one) if shape and isinstance(one, int) else None for one in axes]
-    if None in places or any(-one > len(shape.sizes) for one in places):
+    places = [shape.axis(axis) if shape and isinstance(axis, int) else None for axis in axes]
+    if None in places or any(-place > len(shape.sizes) for place in places):
         return None
     n = len(shape.sizes)
     kept = tuple(size for i, size in enumerate(shape.sizes) if i - n not in places)

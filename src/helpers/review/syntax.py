@@ -25,20 +25,20 @@ def parsed(source: str) -> ast.Module:
         return ast.parse(source)
 
 
-def text(node: object) -> str | None:
+def name_of(node: object) -> str | None:
     """Return the source text of a name such as `model`, `self.net`, `a.b[0]`; None for others."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        base = text(node.value)
+        base = name_of(node.value)
         return None if base is None else f"{base}.{node.attr}"
     if isinstance(node, ast.Subscript):
-        base = text(node.value)
+        base = name_of(node.value)
         return None if base is None else f"{base}[{ast.unparse(node.slice)}]"
     return None
 
 
-def last(node: object) -> str:
+def last_name(node: object) -> str:
     """Return the last part of a name: `step` of `self.optimizer.step`."""
     if isinstance(node, ast.Attribute):
         return node.attr
@@ -47,7 +47,7 @@ def last(node: object) -> str:
 
 def method(node: object) -> str:
     """Return the name of a called method or function, "" for other nodes."""
-    return last(node.func) if isinstance(node, ast.Call) else ""
+    return last_name(node.func) if isinstance(node, ast.Call) else ""
 
 
 _WRAPPERS = {
@@ -68,7 +68,7 @@ def wrapped(node: object) -> ast.AST | None:
     """Return the argument of `enumerate`, `tqdm`, `zip` or similar; None for other nodes."""
     if isinstance(node, ast.NamedExpr):
         return node.value
-    if isinstance(node, ast.Call) and node.args and last(node.func) in _WRAPPERS:
+    if isinstance(node, ast.Call) and node.args and last_name(node.func) in _WRAPPERS:
         return node.args[0]
     return None
 
@@ -93,9 +93,9 @@ def const(node: object) -> object:
 
 def argument(call: ast.Call, name: str, position: int | None = None) -> ast.AST | None:
     """Return an argument of a call by its keyword or its position."""
-    for given in call.keywords:
-        if given.arg == name or given.arg == "axis" and name == "dim":
-            return given.value
+    for keyword in call.keywords:
+        if keyword.arg == name or keyword.arg == "axis" and name == "dim":
+            return keyword.value
     if position is not None and position < len(call.args):
         return call.args[position]
     return None
@@ -103,11 +103,11 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.AST 
 
 def is_open(call: ast.Call) -> bool:
     """Return True if a call has `*args` or `**kwargs`, so its arguments are unknown."""
-    starred = any(isinstance(given, ast.Starred) for given in call.args)
-    return starred or any(given.arg is None for given in call.keywords)
+    starred = any(isinstance(arg, ast.Starred) for arg in call.args)
+    return starred or any(keyword.arg is None for keyword in call.keywords)
 
 
-def above(
+def ancestors(
     node: ast.AST, *types: type, stop: tuple[type, ...] = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
 ) -> Iterator[ast.AST]:
     """Yield the enclosing nodes of these types within a function, innermost first."""
@@ -118,7 +118,7 @@ def above(
         node = node.parent
 
 
-def inside(node: ast.AST, outer: ast.AST) -> bool:
+def is_inside(node: ast.AST, outer: ast.AST) -> bool:
     """Return True if a node is `outer` or one of its descendants."""
     while node is not None and node is not outer:
         node = node.parent
@@ -131,8 +131,8 @@ def names_in(node: object) -> set[str]:
         return set()
     return {
         name
-        for one in ast.walk(node)
-        if isinstance(one, ast.Name | ast.Attribute) and (name := text(one))
+        for child in ast.walk(node)
+        if isinstance(child, ast.Name | ast.Attribute) and (name := name_of(child))
     }
 
 
@@ -168,15 +168,15 @@ def copied(node: ast.AST) -> ast.AST:
         if hasattr(node, name):
             value = getattr(node, name)
             if isinstance(value, list):
-                value = [copied(one) if isinstance(one, ast.AST) else one for one in value]
+                value = [copied(item) if isinstance(item, ast.AST) else item for item in value]
             setattr(copy, name, copied(value) if isinstance(value, ast.AST) else value)
     return copy
 
 
 def default_of(function: ast.FunctionDef | ast.Lambda, name: str) -> ast.AST | None:
     """Return the default of a parameter, None without one."""
-    given = function.args
-    names = [*given.posonlyargs, *given.args]
-    pairs = [*zip(names[::-1], given.defaults[::-1], strict=False)]
-    pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
-    return next((value for one, value in pairs if one.arg == name), None)
+    signature = function.args
+    names = [*signature.posonlyargs, *signature.args]
+    pairs = [*zip(names[::-1], signature.defaults[::-1], strict=False)]
+    pairs += zip(signature.kwonlyargs, signature.kw_defaults, strict=True)
+    return next((value for parameter, value in pairs if parameter.arg == name), None)

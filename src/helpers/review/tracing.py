@@ -7,9 +7,9 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from helpers.review.code import Code, Part, item
+from helpers.review.code import Code, Part, entry_of
 from helpers.review.kinds import MOVES, WRAPPERS, kind, returns
-from helpers.review.syntax import argument, method, receiver, text
+from helpers.review.syntax import argument, method, name_of, receiver
 
 _SAME = {"squeeze", "view", "flatten", "reshape", "to", "float", "cpu", "cuda", "unsqueeze"}
 _DEEPEST = 8
@@ -30,7 +30,7 @@ def is_activation(code: Code, node: Any, names: Collection[str], depth: int = 0)
         return _part(code, node, names, depth)
     if isinstance(node, ast.Call):
         name = code.called(node)
-        if name in {f"{head}.{one}" for head in ("F", "torch") for one in names}:
+        if name in {f"{head}.{word}" for head in ("F", "torch") for word in names}:
             return True
         if not name and method(node) in names and _is_method(node):
             return True
@@ -41,7 +41,7 @@ def is_activation(code: Code, node: Any, names: Collection[str], depth: int = 0)
         if factory is not None and object_of.startswith("object:"):
             return is_activation(code, factory, names, depth + 1)
         return ends_in(code, node.func, names, depth + 1)
-    if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and text(node):
+    if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and name_of(node):
         value = code.value(node)
         if value is None and isinstance(node, ast.Subscript):
             value = _item_of_output(code, node) or _sliced(node)
@@ -53,11 +53,11 @@ def _item_of_output(code: Code, node: ast.Subscript) -> ast.AST | None:
     """Return the item that `forward` returns as `out["scores"]` or `out[0]`."""
     call, key = code.resolved(node.value), getattr(node.slice, "value", None)
     values = forward_values(code, call.func) if isinstance(call, ast.Call) else []
-    whole = values[0] if len(values) == 1 else None
-    if isinstance(whole, ast.Tuple) and isinstance(key, int) and 0 <= key < len(whole.elts):
-        return whole.elts[key]
-    if isinstance(whole, ast.Dict) and isinstance(key, str):
-        pairs = zip(whole.keys, whole.values, strict=True)
+    container = values[0] if len(values) == 1 else None
+    if isinstance(container, ast.Tuple) and isinstance(key, int) and 0 <= key < len(container.elts):
+        return container.elts[key]
+    if isinstance(container, ast.Dict) and isinstance(key, str):
+        pairs = zip(container.keys, container.values, strict=True)
         return next((v for k, v in pairs if getattr(k, "value", None) == key), None)
     return None
 
@@ -70,13 +70,13 @@ def _sliced(node: ast.Subscript) -> ast.AST | None:
 
 def _is_method(call: ast.Call) -> bool:
     """Return True for `x.softmax(1)`, False for the layer `self.softmax(x)`."""
-    return receiver(call) is not None and text(receiver(call)) != "self"
+    return receiver(call) is not None and name_of(receiver(call)) != "self"
 
 
 def _part(code: Code, part: Part, names: Collection[str], depth: int) -> bool:
     """Return True if an item of the tuple that a model returns is the output of an activation."""
-    given = output(code, part)
-    return given is not None and is_activation(code, given, names, depth + 1)
+    output_node = output(code, part)
+    return output_node is not None and is_activation(code, output_node, names, depth + 1)
 
 
 def output(code: Code, part: Any) -> ast.AST | None:
@@ -84,7 +84,7 @@ def output(code: Code, part: Any) -> ast.AST | None:
     if not isinstance(part, Part) or not isinstance(part.value, ast.Call):
         return None
     values = forward_values(code, part.value.func)
-    return item(values[0], part.index) if len(values) == 1 else None
+    return entry_of(values[0], part.index) if len(values) == 1 else None
 
 
 def forward_values(code: Code, model: ast.AST) -> list[ast.AST]:
@@ -103,11 +103,14 @@ _HEAD = re.compile(r"\.(fc|classifier|head|heads|last_linear)(\[-1\]|\[\d\]|\.\w
 
 def replaced_head(code: Code, model: Any) -> ast.AST | None:
     """Return the layer that `net.fc = …` assigned as the last one of a pretrained model."""
-    name, up = text(model), getattr(model, "scope", None)
+    name, model_scope = name_of(model), getattr(model, "scope", None)
     call = construction(code, model) if name else None
     if call is None or not re.match(r"(models|timm)\.", code.called(call)):
         return None
-    places = [(up, name), (call.scope, text(getattr(call.parent, "targets", [None])[0]))]
+    places = [
+        (model_scope, name),
+        (call.scope, name_of(getattr(call.parent, "targets", [None])[0])),
+    ]
     for scope, written in places:
         for key, values in getattr(scope, "assigned", {}).items():
             if written and key.startswith(f"{written}.") and _HEAD.fullmatch(key[len(written) :]):
@@ -169,28 +172,28 @@ def _constructor_of(code: Code, call: ast.Call) -> ast.AST | None:
 def layers(code: Code, constructor: ast.Call) -> list[ast.AST]:
     """Return the layers of `nn.Sequential(…)`, even if passed as `*layers` or `OrderedDict`."""
     parts = []
-    for given in constructor.args:
-        if isinstance(given, ast.Starred):
-            parts += collected(code, given.value)
-        elif method(given) == "OrderedDict" and given.args:
-            pairs = getattr(given.args[0], "elts", ())
-            parts += [one.elts[1] for one in pairs if len(getattr(one, "elts", ())) == 2]
+    for arg in constructor.args:
+        if isinstance(arg, ast.Starred):
+            parts += collected(code, arg.value)
+        elif method(arg) == "OrderedDict" and arg.args:
+            pairs = getattr(arg.args[0], "elts", ())
+            parts += [pair.elts[1] for pair in pairs if len(getattr(pair, "elts", ())) == 2]
         else:
-            parts.append(given)
+            parts.append(arg)
     return parts
 
 
 def collected(code: Code, node: ast.AST) -> list[ast.AST]:
     """Return the elements of a list, including additions by `append` and `+=` before `node`."""
-    name, value = text(node), code.resolved(node)
+    name, value = name_of(node), code.resolved(node)
     modules = [*value.elts] if isinstance(value, ast.List | ast.Tuple) else []
-    for one in code.walk(code.function(node)) if name else ():
-        if getattr(one, "lineno", node.lineno) >= node.lineno:
+    for child in code.walk(code.function_of(node)) if name else ():
+        if getattr(child, "lineno", node.lineno) >= node.lineno:
             continue
-        if method(one) == "append" and text(receiver(one)) == name and len(one.args) == 1:
-            modules.append(one.args[0])
-        elif isinstance(one, ast.AugAssign) and text(one.target) == name:
-            modules += getattr(one.value, "elts", ())
+        if method(child) == "append" and name_of(receiver(child)) == name and len(child.args) == 1:
+            modules.append(child.args[0])
+        elif isinstance(child, ast.AugAssign) and name_of(child.target) == name:
+            modules += getattr(child.value, "elts", ())
     return modules
 
 
@@ -200,8 +203,8 @@ def loss_calls(code: Code, function: str, module: str) -> Iterator[tuple[ast.Cal
         name = code.called(call)
         if name != f"F.{function}" if name else kind(code, call.func) != f"lossfn:{module}":
             continue
-        if (given := argument(call, "input", 0)) is not None:
-            yield call, given
+        if (operand := argument(call, "input", 0)) is not None:
+            yield call, operand
 
 
 _LOSS_NAME = re.compile(r"(?i)(loss|loss_?fn|loss_?func(tion)?|criterion|objective)$")
@@ -209,12 +212,12 @@ _LOSS_NAME = re.compile(r"(?i)(loss|loss_?fn|loss_?func(tion)?|criterion|objecti
 
 def is_named_loss(code: Code, call: ast.Call) -> bool:
     """Return True for `loss = loss_fn(…)` of an unknown `loss_fn`, if `loss.backward()` follows."""
-    name = text(call.func) if isinstance(call.parent, ast.Assign) else None
+    name = name_of(call.func) if isinstance(call.parent, ast.Assign) else None
     if not name or not _LOSS_NAME.search(name) or code.called(call) or code.value(call.func):
         return False
     if code.targets(call) or kind(code, call.func) is not None:
         return False
-    target = text(call.parent.targets[0])
+    target = name_of(call.parent.targets[0])
     forced = target and f"{target}.requires_grad" in code.source  # another rule reports it
     return target in call.scope.backward and not forced
 

@@ -7,5 +7,5 @@ fix, section) are in `book/review.yml`, from which `book update` generates `rule
 from importlib import import_module
 from pkgutil import iter_modules
 
-for _module in sorted(one.name for one in iter_modules(__path__)):
+for _module in sorted(module.name for module in iter_modules(__path__)):
     import_module(f"{__name__}.{_module}")

@@ -5,7 +5,7 @@ import re
 
 from helpers.review.registry import rule
 from helpers.review.rules.signs import _CRITIC, _of_sample
-from helpers.review.syntax import argument, const, is_open, method, receiver, text
+from helpers.review.syntax import argument, const, is_open, method, name_of, receiver
 from helpers.review.tracing import loss_calls
 
 _LOSSES = (
@@ -22,17 +22,17 @@ def one_label(code):
         return
     real, fake = set(), []
     for names in _LOSSES:
-        for call, given in loss_calls(code, *names):
-            score = _score(code, given)
+        for call, prediction in loss_calls(code, *names):
+            score = _score(code, prediction)
             label = _label(code, argument(call, "target", 1))
             if score is None or label is None:
                 continue
             if not _of_sample(code, score):
                 real.add((call.scope, label))
-            elif _detached(code, score):
+            elif _sample_is_detached(code, score):
                 fake.append((call, label))
     for call, label in fake:
-        if {one for _, one in real} == {label} and (call.scope, label) in real:
+        if {label_value for _, label_value in real} == {label} and (call.scope, label) in real:
             yield call
 
 
@@ -41,23 +41,23 @@ def _score(code, node):
     for _ in range(4):
         if method(node) in ("view", "squeeze", "reshape", "flatten") and receiver(node) is not None:
             node = receiver(node)
-        elif text(node):
+        elif name_of(node):
             node = code.value(node)
-    named = len(getattr(node, "args", ())) in (1, 2) and text(node.func)
+    named = len(getattr(node, "args", ())) in (1, 2) and name_of(node.func)
     return node if named and _CRITIC.fullmatch(named) and not code.called(node) else None
 
 
-def _detached(code, score):
+def _sample_is_detached(code, score):
     """Return whether the generated sample that a discriminator receives has no graph."""
     value = code.resolved(score.args[0])
-    written = [ast.unparse(one) for one in (score, value) if isinstance(one, ast.AST)]
-    return any("detach()" in one or ".data" in one for one in written)
+    written = [ast.unparse(side) for side in (score, value) if isinstance(side, ast.AST)]
+    return any("detach()" in word or ".data" in word for word in written)
 
 
 def _label(code, node):
     """Return 1 for `torch.ones(n)`, 0 for `torch.zeros(n)`, None for other targets."""
     for _ in range(5):
-        if text(node):
+        if name_of(node):
             node = code.resolved(node)
         elif method(node) in ("to", "cuda", "float", "type_as", "requires_grad_", "view"):
             node = receiver(node)
@@ -83,8 +83,8 @@ def penalty_without_graph(code):
         if code.dotted(call.func) != "torch.autograd.grad" or is_open(call):
             continue
         kept = argument(call, "create_graph", 4)
-        function = code.function(call)
-        penalty = function is not code.tree and _PENALTY.search(code.part(function))
+        function = code.function_of(call)
+        penalty = function is not code.tree and _PENALTY.search(code.source_of(function))
         if penalty and (kept is None or const(kept) is False):
-            if "norm" in code.part(function) or "sqrt" in code.part(function):
+            if "norm" in code.source_of(function) or "sqrt" in code.source_of(function):
                 yield call

@@ -9,15 +9,15 @@ from helpers.review.registry import rule
 from helpers.review.rules.metrics import single_samples, tensor_of
 from helpers.review.syntax import (
     LOOPS,
-    above,
+    ancestors,
     argument,
     const,
-    inside,
+    is_inside,
     method,
+    name_of,
     names_in,
     place,
     receiver,
-    text,
 )
 from helpers.review.tracing import construction
 
@@ -25,11 +25,11 @@ from helpers.review.tracing import construction
 @rule("training-uneven-sum", "wrong")
 def sum_of_means(code):
     """`total += loss.item()` divided by `len(dataset)`: means of batches, divided by samples."""
-    for node in code.of(ast.AugAssign):
+    for node in code.nodes_of(ast.AugAssign):
         if not isinstance(node.op, ast.Add):
             continue
-        loop = next(above(node, *LOOPS), None)
-        name = text(node.target)
+        loop = next(ancestors(node, *LOOPS), None)
+        name = name_of(node.target)
         if (
             loop is None
             or not name
@@ -67,7 +67,7 @@ def _mean_of_matches(code, node):
     compared = compared[0] if isinstance(compared, list) else compared
     compared = code.resolved(compared) if isinstance(compared, ast.Name) else compared
     return isinstance(compared, ast.AST) and any(
-        isinstance(one, ast.Compare) or method(one) == "eq" for one in ast.walk(compared)
+        isinstance(child, ast.Compare) or method(child) == "eq" for child in ast.walk(compared)
     )
 
 
@@ -76,7 +76,7 @@ _SAMPLES = r"len\([\w.\[\]'\"]*(\.dataset|_?set|_data(set)?|dataset)\)"
 
 def _divided_by(code, name, loop, pattern):
     """Yield the divisions of a sum, below the loop, by a divisor that the pattern matches."""
-    for node in code.walk(code.function(loop)):
+    for node in code.walk(code.function_of(loop)):
         divided = (
             node.left
             if isinstance(node, ast.BinOp)
@@ -84,47 +84,47 @@ def _divided_by(code, name, loop, pattern):
             if isinstance(node, ast.AugAssign)
             else None
         )
-        if divided is None or not isinstance(node.op, ast.Div) or text(divided) != name:
+        if divided is None or not isinstance(node.op, ast.Div) or name_of(divided) != name:
             continue
-        by = node.right if isinstance(node, ast.BinOp) else node.value
-        number = code.value(by) if isinstance(by, ast.Name) else None
-        by = number if isinstance(number, ast.Call) else by
-        if node.lineno > loop.lineno and re.fullmatch(pattern, ast.unparse(by)):
+        divisor = node.right if isinstance(node, ast.BinOp) else node.value
+        number = code.value(divisor) if isinstance(divisor, ast.Name) else None
+        divisor = number if isinstance(number, ast.Call) else divisor
+        if node.lineno > loop.lineno and re.fullmatch(pattern, ast.unparse(divisor)):
             yield node
 
 
 @rule("evaluation-sampler-length", "wrong")
 def length_of_both_parts(code):
     """`total / len(loader.dataset)` with a `SubsetRandomSampler`: the length of the whole set."""
-    for node in code.of(ast.BinOp, ast.AugAssign):
-        by = node.right if isinstance(node, ast.BinOp) else node.value
-        length = isinstance(by, ast.Call) and text(by.func) == "len" and by.args
+    for node in code.nodes_of(ast.BinOp, ast.AugAssign):
+        divisor = node.right if isinstance(node, ast.BinOp) else node.value
+        length = isinstance(divisor, ast.Call) and name_of(divisor.func) == "len" and divisor.args
         if not length or not isinstance(node.op, ast.Div):
             continue
-        given = by.args[0]
-        if isinstance(given, ast.Attribute) and given.attr == "dataset":
-            loader = construction(code, given.value)
+        operand = divisor.args[0]
+        if isinstance(operand, ast.Attribute) and operand.attr == "dataset":
+            loader = construction(code, operand.value)
             sampler = argument(loader, "sampler") if isinstance(loader, ast.Call) else None
             constructor = construction(code, sampler) if isinstance(sampler, ast.Name) else sampler
             if code.called(constructor).endswith("SubsetRandomSampler"):
-                yield by
+                yield divisor
 
 
 @rule("evaluation-never-reset", "wrong")
 def counter_not_reset(code):
     """`correct` is not set to 0 in each epoch, but each epoch divides it."""
     for outer in code.loops:
-        if not isinstance(outer, ast.For) or any(above(outer, *LOOPS)):
+        if not isinstance(outer, ast.For) or any(ancestors(outer, *LOOPS)):
             continue
         if not re.search(r"(?i)epoch", ast.unparse(outer.target)) or not code.methods(
             outer, "backward", follow=2
         ):
             continue
-        for loop in _inner(outer):
+        for loop in _inner_loop(outer):
             yield from _counters(code, outer, loop)
 
 
-def _inner(outer):
+def _inner_loop(outer):
     for statement in ast.walk(outer):
         if isinstance(statement, ast.For) and statement is not outer:
             yield statement
@@ -132,7 +132,7 @@ def _inner(outer):
 
 def _counters(code, outer, loop):
     for node in code.walk(loop):
-        name = _counted(node)
+        name = _counted_names(node)
         counts = r"(?i)correct|total|hits|running|n_|num_|count"
         counts += r"|loss|acc|dice|iou" if isinstance(node, ast.Call) else ""
         if not name or not re.search(counts, name):
@@ -141,19 +141,19 @@ def _counters(code, outer, loop):
         inside = [v for v in values if outer.lineno < v.statement.lineno <= outer.end_lineno]
         before = [v for v in values if v.statement.lineno < outer.lineno]
         zero = any(const(v.value) == 0 or isinstance(v.value, ast.List) for v in before)
-        if zero and not inside and _averaged(code, outer, loop, name):
+        if zero and not inside and _is_averaged_below(code, outer, loop, name):
             yield node
 
 
-def _counted(node):
+def _counted_names(node):
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-        return text(node.target)
+        return name_of(node.target)
     if method(node) == "append" and isinstance(node.func, ast.Attribute):
-        return text(receiver(node))
+        return name_of(receiver(node))
     return None
 
 
-def _averaged(code, outer, loop, name):
+def _is_averaged_below(code, outer, loop, name):
     """Return whether an epoch averages a name below the inner loop, as `correct / total` does."""
     quoted = re.escape(name)
     mean = re.compile(
@@ -161,7 +161,7 @@ def _averaged(code, outer, loop, name):
         rf"\b{quoted}(\.item\(\)|\.double\(\)|\.float\(\))? / (total|n_|num|count|len)"
     )
     return any(
-        mean.search(code.part(statement))
+        mean.search(code.source_of(statement))
         for statement in ast.walk(outer)
         if isinstance(statement, ast.stmt)
         and not isinstance(statement, LOOPS)
@@ -182,7 +182,7 @@ def metric_not_reset(code):
             if len(values) == 1 and isinstance(metric, ast.Call) and _accumulates(code, metric):
                 for loop in code.loops:
                     if loop.scope is scope and values[0].end < place(loop) and _epochs(code, loop):
-                        if any(inside(one, loop) for one in code.uses(scope, name)):
+                        if any(is_inside(use, loop) for use in code.uses(scope, name)):
                             yield values[0].statement
                             break
 
@@ -190,7 +190,7 @@ def metric_not_reset(code):
 def _epochs(code, loop):
     """Return whether a loop iterates over the epochs of a training."""
     named = isinstance(loop, ast.For) and re.search(r"(?i)epoch", ast.unparse(loop.target))
-    return named and not any(above(loop, *LOOPS)) and code.methods(loop, "backward", follow=3)
+    return named and not any(ancestors(loop, *LOOPS)) and code.methods(loop, "backward", follow=3)
 
 
 def _accumulates(code, metric):
@@ -202,7 +202,7 @@ def _accumulates(code, metric):
         return False
     owner = code.classes[name]
     added = [n for n in ast.walk(owner) if isinstance(n, ast.AugAssign)]
-    return any((text(one.target) or "").startswith("self.") for one in added)
+    return any((name_of(statement.target) or "").startswith("self.") for statement in added)
 
 
 @rule("evaluation-batch-count", "wrong")
@@ -211,14 +211,14 @@ def accuracy_over_batches(code):
     for node in code.nodes:
         if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
             continue
-        by = ast.unparse(node.right)
-        name = text(_counter(node.left))
-        if name is None or not re.fullmatch(r"len\([\w.]*(loader|_dl)\)", by):
+        divisor = ast.unparse(node.right)
+        name = name_of(_counter(node.left))
+        if name is None or not re.fullmatch(r"len\([\w.]*(loader|_dl)\)", divisor):
             continue
         adds = [
             n
             for n in code.nodes
-            if isinstance(n, ast.AugAssign) and text(n.target) == name and n.scope is node.scope
+            if isinstance(n, ast.AugAssign) and name_of(n.target) == name and n.scope is node.scope
         ]
         if any(
             re.search(r"==.*\.sum\(\)|\.eq\(.*\.sum\(\)|torch\.sum\(.*==", ast.unparse(n.value))
@@ -245,18 +245,22 @@ def _counter(node):
 @rule("evaluation-last-batch", "wrong")
 def last_batch(code):
     """`loss / len(loader)` after the loop, where `loss` is the loss of the last batch."""
-    summed = {(n.scope, text(n.target)) for n in code.of(ast.AugAssign)}
-    for node in code.of(ast.BinOp):
-        name = text(tensor_of(node.left)) if isinstance(node.op, ast.Div) else None
+    summed = {(n.scope, name_of(n.target)) for n in code.nodes_of(ast.AugAssign)}
+    for node in code.nodes_of(ast.BinOp):
+        name = name_of(tensor_of(node.left)) if isinstance(node.op, ast.Div) else None
         if not name or (node.scope, name) in summed:
             continue
-        values = [one for one in node.scope.assigned.get(name, ()) if one.end < place(node)]
+        values = [
+            assignment
+            for assignment in node.scope.assigned.get(name, ())
+            if assignment.end < place(node)
+        ]
         loop = values[-1].statement.parent if values else None
         if not isinstance(loop, ast.For) or loop.end_lineno >= node.lineno:
             continue
         if batch_loop(code, loop) or code.methods(loop, "backward"):
             if _of_batch(code, values[-1].value, name):
-                if _counts(node, summed) or _of_same_batch(code, node, loop):
+                if _is_count(node, summed) or _of_same_batch(code, node, loop):
                     yield node
     yield from _metric_of_last(code)
     yield from _returned_beside(code)
@@ -266,16 +270,24 @@ def last_batch(code):
 
 def _replaced_total(code):
     """`loss = criterion(…)` and `loss += loss.item()` in a loop: the sum of the last batch."""
-    for loop in code.of(ast.For):
+    for loop in code.nodes_of(ast.For):
         for node in code.walk(loop) if batch_loop(code, loop) else ():
-            name = text(node.target) if isinstance(node, ast.AugAssign) else None
+            name = name_of(node.target) if isinstance(node, ast.AugAssign) else None
             if not name or not isinstance(node.op, ast.Add) or name not in names_in(node.value):
                 continue
-            given = loop.scope.assigned.get(name, ())
-            inner = [one for one in given if inside(one.statement, loop) and one.end < place(node)]
-            starts = [const(one.value) == 0 for one in given if one.end < place(loop)]
-            read = any(one.lineno > loop.end_lineno for one in code.uses(loop.scope, name))
-            fresh = inner and not any(name in _read_by(one.value) for one in inner)
+            assignments = loop.scope.assigned.get(name, ())
+            inner = [
+                assignment
+                for assignment in assignments
+                if is_inside(assignment.statement, loop) and assignment.end < place(node)
+            ]
+            starts = [
+                const(assignment.value) == 0
+                for assignment in assignments
+                if assignment.end < place(loop)
+            ]
+            read = any(use.lineno > loop.end_lineno for use in code.uses(loop.scope, name))
+            fresh = inner and not any(name in _read_by(assignment.value) for assignment in inner)
             if (
                 fresh
                 and any(starts)
@@ -287,13 +299,17 @@ def _replaced_total(code):
 
 def _of_same_batch(code, node, loop):
     """Return whether the divisor is the size of the last batch, as `n = y.size(0)` in the loop."""
-    name = text(node.right)
-    values = [one for one in node.scope.assigned.get(name or "", ()) if one.end < place(node)]
-    if not values or any(isinstance(one, ast.Break) for one in code.walk(loop)):
+    name = name_of(node.right)
+    values = [
+        assignment
+        for assignment in node.scope.assigned.get(name or "", ())
+        if assignment.end < place(node)
+    ]
+    if not values or any(isinstance(child, ast.Break) for child in code.walk(loop)):
         return False
     size = values[-1].value
     taken = method(size) in ("size", "len") or isinstance(size, ast.Subscript)
-    return taken and isinstance(size, ast.AST) and inside(values[-1].statement, loop)
+    return taken and isinstance(size, ast.AST) and is_inside(values[-1].statement, loop)
 
 
 _TAKES_ALL = {
@@ -310,26 +326,29 @@ _TAKES_ALL = {
 
 def _returned_beside(code):
     """`return total / n, acc` below the loop, where `total` is summed and `acc` replaced in it."""
-    for node in code.of(ast.Return):
+    for node in code.nodes_of(ast.Return):
         values = node.value.elts if isinstance(node.value, ast.Tuple) else []
         loops = [
-            one
-            for one in code.loops
-            if one.scope is node.scope and one.end_lineno < node.lineno and isinstance(one, ast.For)
+            outer_loop
+            for outer_loop in code.loops
+            if outer_loop.scope is node.scope
+            and outer_loop.end_lineno < node.lineno
+            and isinstance(outer_loop, ast.For)
         ]
         loop = loops[-1] if loops else None
         if loop is None or not code.methods(loop, "backward") and not batch_loop(code, loop):
             continue
-        if any(isinstance(one, ast.Break) for one in code.walk(loop)):
+        if any(isinstance(child, ast.Break) for child in code.walk(loop)):
             continue
-        averaged = [one for one in values if _is_average(code, one, loop)]
-        for one in values if averaged else ():
-            name = one.id if isinstance(one, ast.Name) else ""
+        averaged = [value for value in values if _is_average(code, value, loop)]
+        for value in values if averaged else ():
+            name = value.id if isinstance(value, ast.Name) else ""
             if re.fullmatch(r"(\w+_)?(acc(uracy)?|f1|iou|dice|auc|mae|rmse)\d?", name) and (
                 [v for v in node.scope.assigned.get(name, ()) if v.end < place(node)]
                 and all(_only_in(code, v, loop) for v in node.scope.assigned[name])
                 and not any(
-                    isinstance(n, ast.AugAssign) and text(n.target) == name for n in ast.walk(loop)
+                    isinstance(n, ast.AugAssign) and name_of(n.target) == name
+                    for n in ast.walk(loop)
                 )
                 and name not in {m for v in node.scope.assigned[name] for m in _read_by(v.value)}
             ):
@@ -341,47 +360,58 @@ _METRIC = re.compile(r"(?i)(\w+_)?(loss|acc(uracy)?|f1|iou|dice|auc|mae|mse|rmse
 
 def _returned_alone(code):
     """`return loss.item(), acc.item()` below the loop of an evaluation: those of the last batch."""
-    for node in code.of(ast.Return):
-        whole = node.value
+    for node in code.nodes_of(ast.Return):
+        value = node.value
         values = (
-            whole.elts if isinstance(whole, ast.Tuple) else [whole] if whole is not None else []
+            value.elts if isinstance(value, ast.Tuple) else [value] if value is not None else []
         )
-        values = [receiver(one) if method(one) == "item" else one for one in values]
-        found = {one.id for one in values if isinstance(one, ast.Name)}
-        named = [one for one in found if _METRIC.fullmatch(one)]
+        values = [
+            receiver(expression) if method(expression) == "item" else expression
+            for expression in values
+        ]
+        returned_names = {
+            expression.id for expression in values if isinstance(expression, ast.Name)
+        }
+        named = [name for name in returned_names if _METRIC.fullmatch(name)]
         loops = [
-            one for one in code.loops if one.scope is node.scope and one.end_lineno < node.lineno
+            outer_loop
+            for outer_loop in code.loops
+            if outer_loop.scope is node.scope and outer_loop.end_lineno < node.lineno
         ]
         if not named or len(named) != len(values) or len(loops) != 1:
             continue
         (loop,) = loops
-        if not batch_loop(code, loop) or code.methods(code.function(node), "backward"):
+        if not batch_loop(code, loop) or code.methods(code.function_of(node), "backward"):
             continue
-        left = any(isinstance(one, ast.Break | ast.Return) for one in code.walk(loop))
-        if not left and all(_replaced_each_time(code, loop, one) for one in named):
+        left = any(isinstance(child, ast.Break | ast.Return) for child in code.walk(loop))
+        if not left and all(_replaced_each_time(code, loop, name) for name in named):
             yield node
 
 
 def _replaced_each_time(code, loop, name):
     """Return whether each iteration replaces a tensor, and nothing adds its values up."""
-    given = loop.scope.assigned.get(name, ())
-    summed = any(isinstance(n, ast.AugAssign) and text(n.target) == name for n in ast.walk(loop))
-    own = [one for one in given if name not in _read_by(one.value) and _only_in(code, one, loop)]
-    calls = [one for one in own if isinstance(one.value, ast.Call)]
+    assignments = loop.scope.assigned.get(name, ())
+    summed = any(isinstance(n, ast.AugAssign) and name_of(n.target) == name for n in ast.walk(loop))
+    replaced = [
+        assignment
+        for assignment in assignments
+        if name not in _read_by(assignment.value) and _only_in(code, assignment, loop)
+    ]
+    calls = [assignment for assignment in replaced if isinstance(assignment.value, ast.Call)]
     added = rf"(append|update|add)\([^\n]*\b{name}\b|\+= *[^\n]*\b{name}\b"
-    kept = re.search(added, code.part(loop))
-    return bool(calls) and len(own) == len(given) and not summed and not kept
+    kept = re.search(added, code.source_of(loop))
+    return bool(calls) and len(replaced) == len(assignments) and not summed and not kept
 
 
 def _read_by(value):
-    whole = value.value if isinstance(value, Part) else value
-    return names_in(whole)
+    expression = value.value if isinstance(value, Part) else value
+    return names_in(expression)
 
 
-def _only_in(code, given, loop):
+def _only_in(code, assignment, loop):
     """Return whether an assignment is in the loop, or assigns a number before it."""
-    number = isinstance(given.value, ast.AST) and const(given.value) is not None
-    outer = [*above(given.statement, ast.For)]
+    number = isinstance(assignment.value, ast.AST) and const(assignment.value) is not None
+    outer = [*ancestors(assignment.statement, ast.For)]
     return number or bool(outer) and outer[0] is loop
 
 
@@ -394,22 +424,28 @@ def _is_average(code, node, loop):
         read = names_in(value.left)
     else:
         return False
-    added = {text(one.target) for one in code.walk(loop) if isinstance(one, ast.AugAssign)}
-    added |= {text(receiver(one)) for one in code.methods(loop, "append")}
+    added = {
+        name_of(statement.target)
+        for statement in code.walk(loop)
+        if isinstance(statement, ast.AugAssign)
+    }
+    added |= {name_of(receiver(call)) for call in code.methods(loop, "append")}
     return bool(read & added) and getattr(value, "lineno", 0) > loop.end_lineno
 
 
 def _metric_of_last(code):
     """`confusion_matrix(y, pred)` below the loop, with names that each batch replaces."""
-    if any(method(argument(one, "batch_size", 1)) == "len" for one in code.calls):  # one batch
+    if any(
+        method(argument(other_call, "batch_size", 1)) == "len" for other_call in code.calls
+    ):  # one batch
         return
     for call in code.calls:
         if method(call) not in _TAKES_ALL or len(call.args) < 2 or receiver(call) is not None:
             continue
-        names = [text(_plain(one)) for one in call.args[:2]]
+        names = [name_of(_unconverted(arg)) for arg in call.args[:2]]
         if not all(names):
             continue
-        values = [code.value(_plain(one)) for one in call.args[:2]]
+        values = [code.value(_unconverted(arg)) for arg in call.args[:2]]
         for loop in code.loops:
             if (
                 loop.scope is call.scope
@@ -417,12 +453,12 @@ def _metric_of_last(code):
                 and batch_loop(code, loop)
             ):
                 if all(_replaced_in(code, loop, call, name) for name in names):
-                    if not any(isinstance(one, ast.Break) for one in code.walk(loop)):
-                        if all(one is not None for one in values):
+                    if not any(isinstance(node, ast.Break) for node in code.walk(loop)):
+                        if all(value is not None for value in values):
                             yield call
 
 
-def _plain(node):
+def _unconverted(node):
     """Return `pred` of `pred.cpu().numpy()`."""
     while method(node) in ("cpu", "numpy", "detach", "tolist") and receiver(node) is not None:
         node = receiver(node)
@@ -431,81 +467,104 @@ def _plain(node):
 
 def _replaced_in(code, loop, call, name):
     """Return whether the loop assigns the name's last value and builds none from the name."""
-    given = [one for one in loop.scope.assigned.get(name, ()) if one.end < place(call)]
-    latest = [one for one in given if inside(one.statement, loop) or one.statement is loop]
-    values = [one.value for one in given if not isinstance(one.value, Part)]
-    joined = [one for one in values if "cat" in method(one) or "stack" in method(one)]
-    joined += [one for one in values if isinstance(one, ast.BinOp) or method(one) == "append"]
-    grown = any(name in names_in(one) for one in joined) or any(
-        text(receiver(one)) == name for one in code.methods(loop, "append", "extend")
+    assignments = [
+        assignment
+        for assignment in loop.scope.assigned.get(name, ())
+        if assignment.end < place(call)
+    ]
+    latest = [
+        assignment
+        for assignment in assignments
+        if is_inside(assignment.statement, loop) or assignment.statement is loop
+    ]
+    values = [
+        assignment.value for assignment in assignments if not isinstance(assignment.value, Part)
+    ]
+    joined = [value for value in values if "cat" in method(value) or "stack" in method(value)]
+    joined += [
+        value for value in values if isinstance(value, ast.BinOp) or method(value) == "append"
+    ]
+    grown = any(name in names_in(value) for value in joined) or any(
+        name_of(receiver(other_call)) == name
+        for other_call in code.methods(loop, "append", "extend")
     )
-    return bool(latest) and given[-1] is latest[-1] and not grown
+    return bool(latest) and assignments[-1] is latest[-1] and not grown
 
 
 def _of_batch(code, value, name):
     """Return True for a loss, or a number of right predictions, of one batch only."""
     if isinstance(value, Part) or name in names_in(value):
         return False
-    compared = any(isinstance(one, ast.Compare) for one in ast.walk(value))
+    compared = any(isinstance(node, ast.Compare) for node in ast.walk(value))
     hits = method(tensor_of(value)) == "sum" and compared
     return hits or kind(code, tensor_of(value)) == "loss"
 
 
-def _counts(node, summed):
+def _is_count(node, summed):
     """Return True if the divisor is a length, or a name that is counted up."""
-    by = node.right
-    length = isinstance(by, ast.Call) and text(by.func) == "len"
-    return length or (node.scope, text(by)) in summed
+    divisor = node.right
+    length = isinstance(divisor, ast.Call) and name_of(divisor.func) == "len"
+    return length or (node.scope, name_of(divisor)) in summed
 
 
 @rule("evaluation-index-sum", "wrong")
 def index_summed(code):
     """`batches += i` for `i, batch in enumerate(loader)`, or `total / i` below that loop."""
     yield from _divided_by_index(code)
-    divisors = [n.right for n in code.of(ast.BinOp) if isinstance(n.op, ast.Div)]
-    for node in code.of(ast.AugAssign):
-        loop = next(above(node, ast.For), None)
+    divisors = [n.right for n in code.nodes_of(ast.BinOp) if isinstance(n.op, ast.Div)]
+    for node in code.nodes_of(ast.AugAssign):
+        loop = next(ancestors(node, ast.For), None)
         if loop is None or not isinstance(node.op, ast.Add) or not isinstance(node.value, ast.Name):
             continue
         pair = loop.target if isinstance(loop.target, ast.Tuple) else None
-        counted = isinstance(loop.iter, ast.Call) and text(loop.iter.func) == "enumerate"
-        if counted and pair is not None and text(pair.elts[0]) == node.value.id:
-            name = text(node.target)
-            if any(one.scope is node.scope and name in names_in(one) for one in divisors):
+        counted = isinstance(loop.iter, ast.Call) and name_of(loop.iter.func) == "enumerate"
+        if counted and pair is not None and name_of(pair.elts[0]) == node.value.id:
+            name = name_of(node.target)
+            if any(
+                divisor.scope is node.scope and name in names_in(divisor) for divisor in divisors
+            ):
                 yield node
 
 
 def _divided_by_index(code):
     """Yield the divisions of a sum of a loop by the last index that `enumerate` returned."""
-    for loop in code.of(ast.For):
+    for loop in code.nodes_of(ast.For):
         pair = loop.target if isinstance(loop.target, ast.Tuple) else None
-        if method(loop.iter) != "enumerate" or pair is None or len(_start(loop.iter)) > 0:
+        if method(loop.iter) != "enumerate" or pair is None or len(_start_arguments(loop.iter)) > 0:
             continue
-        summed = {text(one.target) for one in code.walk(loop) if isinstance(one, ast.AugAssign)} - {
-            None
-        }
-        for statement in _below(loop):
-            for one in ast.walk(statement):
-                left = getattr(one, "target", getattr(one, "left", None))
-                by = getattr(one, "value", getattr(one, "right", None))
-                divided = isinstance(getattr(one, "op", None), ast.Div)
-                if divided and text(by) == text(pair.elts[0]) and text(left) in summed:
-                    yield one
-            if any(text(n) == text(pair.elts[0]) for n in ast.walk(statement) if _is_stored(n)):
+        summed = {
+            name_of(update.target)
+            for update in code.walk(loop)
+            if isinstance(update, ast.AugAssign)
+        } - {None}
+        for statement in _statements_below(loop):
+            for node in ast.walk(statement):
+                left = getattr(node, "target", getattr(node, "left", None))
+                divisor = getattr(node, "value", getattr(node, "right", None))
+                divided = isinstance(getattr(node, "op", None), ast.Div)
+                if (
+                    divided
+                    and name_of(divisor) == name_of(pair.elts[0])
+                    and name_of(left) in summed
+                ):
+                    yield node
+            if any(
+                name_of(n) == name_of(pair.elts[0]) for n in ast.walk(statement) if _is_stored(n)
+            ):
                 break
 
 
-def _below(node):
+def _statements_below(node):
     """Yield the statements after a loop, and the statements after the `with` around it."""
     while node.parent is not None:
-        body = next((b for b in _bodies(node.parent) if node in b), [node])
+        body = next((b for b in _blocks(node.parent) if node in b), [node])
         yield from body[body.index(node) + 1 :]
         if not isinstance(node.parent, ast.With):
             break
         node = node.parent
 
 
-def _start(call):
+def _start_arguments(call):
     """Return the arguments of `enumerate` after the first one."""
     return [*call.args[1:], *call.keywords]
 
@@ -513,18 +572,18 @@ def _start(call):
 @rule("evaluation-divided-twice", "wrong")
 def divided_twice(code):
     """`total_loss = total_loss / n`, and `total_loss / n` again below."""
-    for node in code.of(ast.Assign, ast.AugAssign):
-        name, by = _divided(node)
+    for node in code.nodes_of(ast.Assign, ast.AugAssign):
+        name, divisor = _divided(node)
         if not name or not re.search(r"(?i)loss|acc|err|total|avg|mean|running|metric", name):
             continue
-        body = next((b for b in _bodies(node.parent) if node in b), ())
+        body = next((b for b in _blocks(node.parent) if node in b), ())
         for statement in body[body.index(node) + 1 :] if node in body else ():
-            if any(text(n) == name for n in ast.walk(statement) if _is_stored(n)):
+            if any(name_of(n) == name for n in ast.walk(statement) if _is_stored(n)):
                 break
-            for one in ast.walk(statement):
-                if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
-                    if text(one.left) == name and ast.dump(one.right) == by:
-                        yield one
+            for operation in ast.walk(statement):
+                if isinstance(operation, ast.BinOp) and isinstance(operation.op, ast.Div):
+                    if name_of(operation.left) == name and ast.dump(operation.right) == divisor:
+                        yield operation
 
 
 def _divided(node):
@@ -532,16 +591,16 @@ def _divided(node):
     target = node.targets[0] if isinstance(node, ast.Assign) else node.target
     value = node.value
     if isinstance(node, ast.Assign):
-        whole = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
-        if not whole or text(value.left) != text(target):
+        is_quotient = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
+        if not is_quotient or name_of(value.left) != name_of(target):
             return None, None
         value = value.right
     elif not isinstance(node.op, ast.Div):
         return None, None
-    return (None, None) if isinstance(value, ast.Constant) else (text(target), ast.dump(value))
+    return (None, None) if isinstance(value, ast.Constant) else (name_of(target), ast.dump(value))
 
 
-def _bodies(node):
+def _blocks(node):
     return [getattr(node, name, None) or [] for name in ("body", "orelse", "finalbody")]
 
 
@@ -554,14 +613,16 @@ def batches_of_one_size(code):
     """`correct / (len(loader) * batch_size)`: the last batch is smaller."""
     if re.search(r"drop_last=True", code.source):
         return
-    for node in code.of(ast.BinOp):
-        by = node.right
-        if not isinstance(node.op, ast.Div) or not isinstance(by, ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
+        divisor = node.right
+        if not isinstance(node.op, ast.Div) or not isinstance(divisor, ast.BinOp):
             continue
-        if isinstance(by.op, ast.Mult) and re.search(r"(?i)correct|hits|acc", ast.unparse(node)):
-            sides = sorted((ast.unparse(by.left), ast.unparse(by.right)))
-            if any(re.fullmatch(r"len\([\w.]*(loader|_dl)\)", one) for one in sides):
-                if any(re.search(r"(?i)batch_?size$", one) for one in sides):
+        if isinstance(divisor.op, ast.Mult) and re.search(
+            r"(?i)correct|hits|acc", ast.unparse(node)
+        ):
+            sides = sorted((ast.unparse(divisor.left), ast.unparse(divisor.right)))
+            if any(re.fullmatch(r"len\([\w.]*(loader|_dl)\)", side) for side in sides):
+                if any(re.search(r"(?i)batch_?size$", side) for side in sides):
                     yield node
     yield from _losses_of_one_size(code)
     yield from _batches_of_one_size(code)
@@ -569,13 +630,14 @@ def batches_of_one_size(code):
 
 def _batches_of_one_size(code):
     """`(pred == y).sum() / batch_size` in a loop over the batches of a loader."""
-    for node in code.of(ast.BinOp):
-        loop, by = next(above(node, ast.For), None), text(node.right)
+    for node in code.nodes_of(ast.BinOp):
+        loop, divisor = next(ancestors(node, ast.For), None), name_of(node.right)
         if loop is None or not isinstance(node.op, ast.Div) or not batch_loop(code, loop):
             continue
-        sized = re.search(r"(?i)(^|\.)batch_?size$", by or "")
+        sized = re.search(r"(?i)(^|\.)batch_?size$", divisor or "")
         inner = sized and any(
-            inside(one.statement, loop) for one in node.scope.assigned.get(by, ())
+            is_inside(assignment.statement, loop)
+            for assignment in node.scope.assigned.get(divisor, ())
         )
         counted = re.search(r"==.*\.sum\(|\.eq\(.*\.sum\(", ast.unparse(node.left))
         value = code.value(node.left) if isinstance(node.left, ast.Name) else None
@@ -587,51 +649,59 @@ def _batches_of_one_size(code):
 
 def _losses_of_one_size(code):
     """`total += loss.item() * batch_size`, divided by `len(loader.dataset)`."""
-    for node in code.of(ast.AugAssign):
-        loop, value = next(above(node, *LOOPS), None), node.value
-        name = text(node.target)
+    for node in code.nodes_of(ast.AugAssign):
+        loop, value = next(ancestors(node, *LOOPS), None), node.value
+        name = name_of(node.target)
         if loop is None or not name or not batch_loop(code, loop):
             continue
         if isinstance(node.op, ast.Add) and isinstance(value, ast.BinOp):
             sides = value.left, value.right
-            sized = any(re.search(r"(?i)(^|\.)batch_?size$", text(one) or "") for one in sides)
-            size = next((one for one in sides if re.search(r"(?i)size$", text(one) or "")), None)
+            sized = any(re.search(r"(?i)(^|\.)batch_?size$", name_of(side) or "") for side in sides)
+            size = next(
+                (side for side in sides if re.search(r"(?i)size$", name_of(side) or "")), None
+            )
             inner = size is not None and any(
-                inside(one.statement, loop) for one in node.scope.assigned.get(text(size), ())
+                is_inside(assignment.statement, loop)
+                for assignment in node.scope.assigned.get(name_of(size), ())
             )
             if sized and not inner and isinstance(value.op, ast.Mult):
-                if any(_mean_loss(code, one) for one in sides):
+                if any(_mean_loss(code, side) for side in sides):
                     yield from (node for _ in [*_divided_by(code, name, loop, _SAMPLES)][:1])
 
 
 @rule("evaluation-print-interval", "wrong", "%")
 def other_interval(code):
     """`if i % 2000 == 1999: print(running_loss / 1000)`: the sum has 2000 batches, not 1000."""
-    for node in code.of(ast.If):
+    for node in code.nodes_of(ast.If):
         interval = _interval(node.test)
         reset = {
-            text(one.targets[0])
-            for one in node.body
-            if isinstance(one, ast.Assign) and const(one.value) == 0
+            name_of(assignment.targets[0])
+            for assignment in node.body
+            if isinstance(assignment, ast.Assign) and const(assignment.value) == 0
         }
-        for one in ast.walk(ast.Module(node.body, [])) if interval and reset else ():
-            if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div):
-                by = const(one.right)
-                if text(one.left) in reset and isinstance(by, int) and by > 1 and by != interval:
-                    if _sums_losses(code, one):
-                        yield one
+        for operation in ast.walk(ast.Module(node.body, [])) if interval and reset else ():
+            if isinstance(operation, ast.BinOp) and isinstance(operation.op, ast.Div):
+                modulus = const(operation.right)
+                if (
+                    name_of(operation.left) in reset
+                    and isinstance(modulus, int)
+                    and modulus > 1
+                    and modulus != interval
+                ):
+                    if _sums_losses(code, operation):
+                        yield operation
 
 
 def _sums_losses(code, divided):
     """Return whether the sum consists of `loss.item()`, one of each batch."""
     added = [
-        one.value
-        for one in code.of(ast.AugAssign)
-        if one.scope is divided.scope and text(one.target) == text(divided.left)
+        statement.value
+        for statement in code.nodes_of(ast.AugAssign)
+        if statement.scope is divided.scope and name_of(statement.target) == name_of(divided.left)
     ]
     return all(
-        method(one) == "item" and re.search(r"(?i)loss|criterion", ast.unparse(one))
-        for one in added
+        method(value) == "item" and re.search(r"(?i)loss|criterion", ast.unparse(value))
+        for value in added
     )
 
 
@@ -647,8 +717,8 @@ def _interval(test):
 @rule("evaluation-weighted-count", "wrong", ".item()")
 def samples_over_batches(code):
     """`total += loss.item() * x.size(0)` divided by `len(loader)`: samples, divided by batches."""
-    for node in code.of(ast.AugAssign):
-        loop, name = next(above(node, *LOOPS), None), text(node.target)
+    for node in code.nodes_of(ast.AugAssign):
+        loop, name = next(ancestors(node, *LOOPS), None), name_of(node.target)
         product = node.value
         if loop is None or not name or not isinstance(product, ast.BinOp):
             continue

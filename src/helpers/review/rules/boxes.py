@@ -4,7 +4,7 @@ import ast
 import re
 
 from helpers.review.registry import rule
-from helpers.review.syntax import argument, const, method, place, receiver, text
+from helpers.review.syntax import argument, const, method, name_of, place, receiver
 
 _CORNERS = re.compile(
     r"torchvision\.ops\.(\w+\.)?(box_iou|generalized_box_iou(_loss)?|distance_box_iou(_loss)?|"
@@ -24,8 +24,8 @@ def centres_for_corners(code):
         name = code.dotted(call.func) or ""
         if not _CORNERS.match(name) or name.endswith(("roi_align", "roi_pool")):
             continue
-        given = call.args[: 1 if "nms" in name or "area" in name else 2]
-        if any(_format(code, one) not in (None, "xyxy") for one in given):
+        arguments = call.args[: 1 if "nms" in name or "area" in name else 2]
+        if any(_format(code, arg) not in (None, "xyxy") for arg in arguments):
             yield call
     if not _CONVERTED.search(_without_strings(code)):
         yield from _centred_in_dataset(code)
@@ -34,8 +34,8 @@ def centres_for_corners(code):
 
 def _without_strings(code):
     """Return the source without string literals and comments."""
-    text_ = re.sub(r"(?s)\"\"\".*?\"\"\"|#[^\n]*", "", code.source)
-    return re.sub(r"'[^'\n]*'|\"[^\"\n]*\"", "''", text_)
+    text = re.sub(r"(?s)\"\"\".*?\"\"\"|#[^\n]*", "", code.source)
+    return re.sub(r"'[^'\n]*'|\"[^\"\n]*\"", "''", text)
 
 
 def _format(code, node, depth=0):
@@ -66,13 +66,13 @@ def _of_rows(code, node):
     if isinstance(value, ast.List) and value.elts:
         return _of_row(value.elts[0])
     if isinstance(value, ast.List) and isinstance(node, ast.Name):
-        function = code.function(node)
+        function = code.function_of(node)
         added = [
-            one.args[0]
-            for one in code.methods(function, "append")
-            if text(receiver(one)) == node.id and len(one.args) == 1
+            call.args[0]
+            for call in code.methods(function, "append")
+            if name_of(receiver(call)) == node.id and len(call.args) == 1
         ]
-        rows = {_of_row(code.resolved(one) if text(one) else one) for one in added}
+        rows = {_of_row(code.resolved(arg) if name_of(arg) else arg) for arg in added}
         return rows.pop() if len(rows) == 1 else None
     return None
 
@@ -84,7 +84,7 @@ def _of_row(node):
     items = node.elts if isinstance(node, ast.List | ast.Tuple) else ()
     if len(items) != 4:
         return None
-    words = [ast.unparse(one) for one in items]
+    words = [ast.unparse(item) for item in items]
     half = (
         r"/ 2|\* 0\.5|\b\w*(cx|xc|center_x|x_center)\b",
         r"/ 2|\* 0\.5|\b\w*(cy|yc|center_y|y_center)\b",
@@ -99,14 +99,14 @@ def _of_row(node):
 def _centred_in_dataset(code):
     """`__getitem__` of a dataset returns boxes with a centre; `box_iou` expects corners."""
     models = [
-        one
-        for (owner, name), one in code.functions.items()
-        if owner and name == "__getitem__" and "cxcywh" in _rows_in(code, one)
+        function
+        for (owner, name), function in code.functions.items()
+        if owner and name == "__getitem__" and "cxcywh" in _rows_in(code, function)
     ]
     for call in code.calls if models else ():
         name = code.dotted(call.func) or ""
         if re.search(r"(box_iou(_loss)?|nms)$", name) and _CORNERS.match(name):
-            if not any(isinstance(one, ast.Call) and method(one) not in _KEPT for one in call.args):
+            if not any(isinstance(arg, ast.Call) and method(arg) not in _KEPT for arg in call.args):
                 yield call
 
 
@@ -114,8 +114,8 @@ _KEPT = ("to", "float", "cuda", "detach", "reshape", "view", "clone", "cpu", "un
 
 
 def _rows_in(code, function):
-    rows = [one for one in code.walk(function) if isinstance(one, ast.List | ast.Tuple)]
-    return {_of_row(one) for one in rows}
+    rows = [node for node in code.walk(function) if isinstance(node, ast.List | ast.Tuple)]
+    return {_of_row(row) for row in rows}
 
 
 def _coco_to_detector(code):
@@ -124,11 +124,11 @@ def _coco_to_detector(code):
         r"(fasterrcnn|maskrcnn|retinanet|fcos|ssd\w*|keypointrcnn)_\w+\(", code.source
     ):
         return
-    for node in code.of(ast.Dict):
+    for node in code.nodes_of(ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
             if const(key) == "boxes" and _format(code, value) in ("xywh", "cxcywh"):
                 yield value
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         target = node.targets[0]
         if isinstance(target, ast.Subscript) and const(target.slice) == "boxes":
             if _format(code, node.value) in ("xywh", "cxcywh"):
@@ -138,34 +138,38 @@ def _coco_to_detector(code):
 @rule("images-detection-loss", "raises", "detection")
 def losses_in_evaluation(code):
     """`model.eval()` and `sum(model(images, targets).values())`: it returns predictions."""
-    if not any(one.startswith("torchvision.models.detection") for one in code.names.values()):
+    if not any(word.startswith("torchvision.models.detection") for word in code.names.values()):
         return
     for call in code.calls:
-        name = text(call.func)
-        if not name or len(call.args) != 2 or not re.search(r"(?i)target|label", _second(call)):
+        name = name_of(call.func)
+        if (
+            not name
+            or len(call.args) != 2
+            or not re.search(r"(?i)target|label", _second_argument(call))
+        ):
             continue
         modes = [
-            one
-            for one in code.methods(call.scope, "eval", "train")
-            if text(receiver(one)) == name and place(one) < place(call)
+            other_call
+            for other_call in code.methods(call.scope, "eval", "train")
+            if name_of(receiver(other_call)) == name and place(other_call) < place(call)
         ]
         if modes and method(modes[-1]) == "eval" and _reads_losses(code, call):
             yield call
 
 
-def _second(call):
+def _second_argument(call):
     return ast.unparse(call.args[1])
 
 
 def _reads_losses(code, call):
     """Return whether the result is used as a dictionary of losses."""
-    up = call.parent
-    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+    parent = call.parent
+    name = name_of(parent.targets[0]) if isinstance(parent, ast.Assign) else None
     uses = code.uses(call.scope, name) if name else [call]
     return any(
-        isinstance(one.parent, ast.Attribute)
-        and one.parent.attr in ("values", "items")
-        or isinstance(one.parent, ast.Subscript)
-        and "loss" in ast.unparse(one.parent.slice)
-        for one in uses
+        isinstance(use.parent, ast.Attribute)
+        and use.parent.attr in ("values", "items")
+        or isinstance(use.parent, ast.Subscript)
+        and "loss" in ast.unparse(use.parent.slice)
+        for use in uses
     )

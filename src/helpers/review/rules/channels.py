@@ -5,7 +5,7 @@ import re
 
 from helpers.review.code import Part
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, const, last, method, receiver, text
+from helpers.review.syntax import FUNCTIONS, const, last_name, method, name_of, receiver
 
 
 @rule("images-bgr", "wrong", "cv2")
@@ -13,16 +13,16 @@ def channels_of_opencv(code):
     """`plt.imshow(cv2.imread(f))`: OpenCV reads BGR, the function expects RGB."""
     imagenet = "0.485" in code.source or "IMAGENET" in code.source
     for call in code.calls:
-        image = _shown(code, call) or (_transformed(code, call) if imagenet else None)
+        image = _shown_image(code, call) or (_transformed(code, call) if imagenet else None)
         if image is not None and _is_bgr(code, image, 0):
             yield call
 
 
-def _shown(code, call):
+def _shown_image(code, call):
     """Return the image of `plt.imshow(image)` and `Image.fromarray(image)`."""
-    if not call.args or any(one.arg == "cmap" for one in call.keywords):
+    if not call.args or any(keyword.arg == "cmap" for keyword in call.keywords):
         return None
-    name, base = code.called(call) or "", text(receiver(call)) or ""
+    name, base = code.called(call) or "", name_of(receiver(call)) or ""
     if method(call) == "fromarray" and (base == "Image" or "PIL" in name):
         return call.args[0] if len(call.args) == 1 else None
     plotted = base.startswith(("plt", "ax")) or "matplotlib" in name
@@ -36,11 +36,11 @@ _TRANSFORM = re.compile(
 
 def _transformed(code, call):
     """Return the image of `transform(image)` and of `transform(image=image)`."""
-    name = text(call.func)
+    name = name_of(call.func)
     if not name or not _TRANSFORM.search(name) or code.called(call):
         return None
-    given = [one.value for one in call.keywords if one.arg == "image"] or call.args[:1]
-    return given[0] if given else None
+    values = [keyword.value for keyword in call.keywords if keyword.arg == "image"] or call.args[:1]
+    return values[0] if values else None
 
 
 _ARRAYS = ("array", "asarray", "uint8", "float32", "ascontiguousarray")
@@ -61,16 +61,18 @@ def _is_bgr(code, node, depth):
         return const(node.right) is not None and _is_bgr(code, node.left, depth + 1)
     if isinstance(node, ast.Subscript):  # a crop
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        crop = all(isinstance(one, ast.Slice) and one.step is None for one in parts)
+        crop = all(isinstance(part, ast.Slice) and part.step is None for part in parts)
         return crop and len(parts) < 3 and _is_bgr(code, node.value, depth + 1)
     if not isinstance(node, ast.Call):
         return False
-    name = code.called(node) or text(node.func) or ""
+    name = code.called(node) or name_of(node.func) or ""
     if name in ("cv2.imread", "cv2.imdecode"):
         flag = ast.unparse(node.args[1]) if len(node.args) > 1 else "1"
         return flag in ("1", "cv2.IMREAD_COLOR", "cv2.IMREAD_COLOR_BGR")
-    kept = name.startswith("cv2.") and _OF_CV2.fullmatch(last(node.func))
-    if node.args and (kept or name.startswith(("numpy.", "np.")) and last(node.func) in _ARRAYS):
+    kept = name.startswith("cv2.") and _OF_CV2.fullmatch(last_name(node.func))
+    if node.args and (
+        kept or name.startswith(("numpy.", "np.")) and last_name(node.func) in _ARRAYS
+    ):
         return _is_bgr(code, node.args[0], depth + 1)
     same = method(node) in _SAME and receiver(node) is not None
     return same and _is_bgr(code, receiver(node), depth + 1)
@@ -78,18 +80,18 @@ def _is_bgr(code, node, depth):
 
 def _is_capture(code, call):
     value = code.resolved(receiver(call)) if receiver(call) is not None else None
-    return isinstance(value, ast.Call) and last(value.func) == "VideoCapture"
+    return isinstance(value, ast.Call) and last_name(value.func) == "VideoCapture"
 
 
 def _swapped(code, node):
     """Return whether a function swaps the channels of a name in some branch above a node."""
-    around = code.function(node)
-    if not isinstance(around, FUNCTIONS):
+    function = code.function_of(node)
+    if not isinstance(function, FUNCTIONS):
         return False
     return any(
-        isinstance(one, ast.Assign)
-        and one.lineno < node.lineno
-        and text(one.targets[0]) == node.id
-        and re.search(r"BGR2RGB|::\s*-1|\[2, 1, 0\]", ast.unparse(one.value))
-        for one in code.walk(around)
+        isinstance(child, ast.Assign)
+        and child.lineno < node.lineno
+        and name_of(child.targets[0]) == node.id
+        and re.search(r"BGR2RGB|::\s*-1|\[2, 1, 0\]", ast.unparse(child.value))
+        for child in code.walk(function)
     )

@@ -5,7 +5,7 @@ import re
 
 from helpers.review.code import Part
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, argument, const, method, receiver, text
+from helpers.review.syntax import FUNCTIONS, argument, const, method, name_of, receiver
 
 _LEFT_OUT = re.compile(r"(?i)mask|eye\(|diag|inf\b|1e[49]|tri[lu]|scatter|~|exclude|[nN] ?- ?1\b")
 _KEPT = re.compile(r"(normalize|to|cuda|float|view|reshape|flatten|contiguous)$")
@@ -14,13 +14,19 @@ _KEPT = re.compile(r"(normalize|to|cuda|float|view|reshape|flatten|contiguous)$"
 @rule("losses-contrastive-self", "wrong", "cat(|vstack(|concat(")
 def diagonal_kept(code):
     """`cross_entropy(z @ z.T / t, partner)` of `z = cat([a, b])`: each row matches itself best."""
-    for node in code.of(ast.BinOp, ast.Call):
-        function, given = code.function(node), _with_itself(code, node)
-        if given is None or not isinstance(function, FUNCTIONS) or not _joined(code, given, 0):
+    for node in code.nodes_of(ast.BinOp, ast.Call):
+        function, similarity = code.function_of(node), _with_itself(code, node)
+        if (
+            similarity is None
+            or not isinstance(function, FUNCTIONS)
+            or not _is_concatenation(code, similarity, 0)
+        ):
             continue
-        around = code.part(node.owner or function)
-        loss = re.search(r"cross_entropy|CrossEntropyLoss|\blog\(|logsumexp|log_softmax", around)
-        if loss and not _LEFT_OUT.search(code.part(function)):
+        function_source = code.source_of(node.owner or function)
+        loss = re.search(
+            r"cross_entropy|CrossEntropyLoss|\blog\(|logsumexp|log_softmax", function_source
+        )
+        if loss and not _LEFT_OUT.search(code.source_of(function)):
             yield node
 
 
@@ -32,8 +38,8 @@ def _with_itself(code, node):
         pair = node.args
     elif code.called(node) == "F.cosine_similarity" and len(node.args) > 1:
         first, second = node.args[:2]
-        same = _expanded(first) is not None and _expanded(first) == _expanded(second)
-        return _base(first) if same else None
+        same = _expanded_name(first) is not None and _expanded_name(first) == _expanded_name(second)
+        return _base_tensor(first) if same else None
     elif not code.called(node) and method(node) in ("mm", "matmul") and len(node.args) == 1:
         pair = receiver(node), node.args[0]
     else:
@@ -41,24 +47,24 @@ def _with_itself(code, node):
     left, right = pair
     turned = right.value if isinstance(right, ast.Attribute) and right.attr in ("T", "mT") else None
     turned = receiver(right) if method(right) in ("t", "transpose", "permute") else turned
-    same = isinstance(left, ast.Name) and turned is not None and text(turned) == left.id
+    same = isinstance(left, ast.Name) and turned is not None and name_of(turned) == left.id
     return left if same else None
 
 
-def _base(node):
+def _base_tensor(node):
     return node.value if isinstance(node, ast.Subscript) else receiver(node)
 
 
-def _expanded(node):
+def _expanded_name(node):
     """Return the name of `z.unsqueeze(1)` and `z[None]`."""
     if method(node) == "unsqueeze" or isinstance(node, ast.Subscript):
-        return text(_base(node))
+        return name_of(_base_tensor(node))
     return None
 
 
-def _joined(code, node, depth):
+def _is_concatenation(code, node, depth):
     """Return whether a tensor is the concatenation of two views of a batch."""
-    value = code.value(node) if text(node) else node
+    value = code.value(node) if name_of(node) else node
     if depth > 5 or isinstance(value, Part) or value is None:
         return False
     if method(value) in ("cat", "concat", "vstack") and value.args:
@@ -68,4 +74,4 @@ def _joined(code, node, depth):
     if not isinstance(value, ast.Call) or not _KEPT.match(method(value)):
         return False
     inner = value.args[0] if code.called(value) and value.args else receiver(value)
-    return inner is not None and _joined(code, inner, depth + 1)
+    return inner is not None and _is_concatenation(code, inner, depth + 1)

@@ -5,7 +5,7 @@ import ast
 from helpers.review.kinds import no_graph
 from helpers.review.registry import rule
 from helpers.review.rules.modules import module_classes
-from helpers.review.syntax import text
+from helpers.review.syntax import name_of
 
 _TRAINED = ("nn.Linear", "nn.Conv1d", "nn.Conv2d", "nn.Conv3d", "nn.LSTM", "nn.GRU", "nn.Embedding")
 
@@ -23,21 +23,27 @@ def layer_never_trained(code):
             if len(values) != 1 or code.called(values[0].value) not in _TRAINED:
                 continue
             uses = [
-                one
-                for one in code.of(ast.Attribute)
-                if text(one) == name and one.owner is owner and isinstance(one.ctx, ast.Load)
+                attribute
+                for attribute in code.nodes_of(ast.Attribute)
+                if name_of(attribute) == name
+                and attribute.owner is owner
+                and isinstance(attribute.ctx, ast.Load)
             ]
-            if uses and all(_is_cut(code, one, forward) for one in uses):
+            if uses and all(_is_cut(code, use, forward) for use in uses):
                 yield uses[0].parent
 
 
 def _is_cut(code, use, forward):
     """Return whether a use is `layer(x).detach()`, or a call of the layer under `no_grad`."""
     call = use.parent
-    if not isinstance(call, ast.Call) or call.func is not use or code.function(use) is not forward:
+    if (
+        not isinstance(call, ast.Call)
+        or call.func is not use
+        or code.function_of(use) is not forward
+    ):
         return False
     if forward.decorator_list:
         return False
-    up = call.parent
-    cut = isinstance(up, ast.Attribute) and up.attr in ("detach", "data")
+    parent = call.parent
+    cut = isinstance(parent, ast.Attribute) and parent.attr in ("detach", "data")
     return cut or no_graph(code, call)

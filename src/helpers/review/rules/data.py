@@ -3,20 +3,20 @@
 import ast
 import re
 
-from helpers.review.code import parameter
+from helpers.review.code import has_parameter
 from helpers.review.kinds import batch_loop, is_loader, is_model, iterated, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
-    above,
+    ancestors,
     argument,
     const,
     is_open,
-    last,
+    last_name,
     method,
+    name_of,
     receiver,
-    text,
 )
 from helpers.review.tracing import construction
 
@@ -26,7 +26,7 @@ _RANDOM = {"numpy.random.default_rng", "numpy.random.RandomState", "random.Rando
 def datasets(code):
     """Yield the classes of the file that are map-style datasets."""
     for name, node in code.classes.items():
-        if any(code.dotted(b) == "data.Dataset" for one in code.bases(name) for b in one.bases):
+        if any(code.dotted(b) == "data.Dataset" for owner in code.bases(name) for b in owner.bases):
             yield name, node
 
 
@@ -36,10 +36,13 @@ def own_generator(code):
     for name, node in datasets(code):
         get = code.functions.get((name, "__getitem__"))
         for attribute, values in node.attributes.items():
-            for one in values:
-                if isinstance(one.value, ast.Call) and code.dotted(one.value.func) in _RANDOM:
-                    if get is not None and attribute in code.part(get):
-                        yield one.statement
+            for assignment in values:
+                if (
+                    isinstance(assignment.value, ast.Call)
+                    and code.dotted(assignment.value.func) in _RANDOM
+                ):
+                    if get is not None and attribute in code.source_of(get):
+                        yield assignment.statement
 
 
 @rule("data-parallel-set-epoch", "wrong")
@@ -50,8 +53,8 @@ def set_epoch(code):
     for call in code.calls:
         if not _distributed(code, call) or code.const(argument(call, "shuffle")) is False:
             continue
-        statement = next(above(call, ast.Assign, stop=FUNCTIONS), None)
-        written = code.part(statement) if statement is not None else ast.unparse(call)
+        statement = next(ancestors(call, ast.Assign, stop=FUNCTIONS), None)
+        written = code.source_of(statement) if statement is not None else ast.unparse(call)
         shuffle = argument(call, "shuffle")
         unknown = shuffle is not None and code.const(shuffle) is None
         if unknown or re.search(r"(?i)val|test|eval|dev", written):
@@ -71,7 +74,7 @@ def _distributed(code, call):
 
 def _epochs(code, loop):
     inner = [n for n in code.walk(loop, 3) if isinstance(n, LOOPS) and n is not loop]
-    counter = text(loop.target) if isinstance(loop, ast.For) else None
+    counter = name_of(loop.target) if isinstance(loop, ast.For) else None
     named = bool(re.fullmatch(r"epoch\w*", counter or ""))
     loaded = named and any(n in loop.body and batch_loop(code, n) for n in inner)
     return bool(inner) and (loaded or bool(code.methods(loop, "backward", follow=3)))
@@ -85,7 +88,7 @@ def metric_of_one_process(code):
         return
     for call in code.calls:
         if code.called(call) == "data.DistributedSampler" and call.args:
-            if re.search(r"(?i)(^|_)(val|valid|test|eval|dev)", text(call.args[0]) or ""):
+            if re.search(r"(?i)(^|_)(val|valid|test|eval|dev)", name_of(call.args[0]) or ""):
                 if re.search(r"(?i)correct|\bacc(uracy|\d)?\b|_acc\b", code.source):
                     yield call
 
@@ -95,30 +98,40 @@ def sample_changed(code):
     """`image = self.images[n]` and `image[0] -= mean` in `__getitem__`: the dataset changes."""
     for name, _ in datasets(code):
         get = code.functions.get((name, "__getitem__"))
-        for one in ast.walk(get) if get is not None else ():
-            if not isinstance(one, ast.AugAssign) or not isinstance(one.target, ast.Subscript):
+        for node in ast.walk(get) if get is not None else ():
+            if not isinstance(node, ast.AugAssign) or not isinstance(node.target, ast.Subscript):
                 continue
-            base = one.target.value
+            base = node.target.value
             value = code.value(base) if isinstance(base, ast.Name) else None
             if isinstance(value, ast.Subscript) and re.fullmatch(
-                r"self\.\w+", text(value.value) or ""
+                r"self\.\w+", name_of(value.value) or ""
             ):
-                yield one
+                yield node
 
 
 @rule("loading-next-iter", "wasted")
 def first_batch_again(code):
     """`next(iter(loader))` in a training loop: each call starts a new pass, at its first batch."""
     for call in code.calls:
-        inner = call.args[0] if text(call.func) == "next" and len(call.args) == 1 else None
-        if not isinstance(inner, ast.Call) or text(inner.func) != "iter" or len(inner.args) != 1:
+        inner = call.args[0] if name_of(call.func) == "next" and len(call.args) == 1 else None
+        if not isinstance(inner, ast.Call) or name_of(inner.func) != "iter" or len(inner.args) != 1:
             continue
-        loop = next(above(call, *LOOPS), None)
-        if loop is not None and is_loader(code, inner.args[0]) and not any(above(call, ast.Try)):
-            own = [
-                c for c in code.methods(loop, "backward") if next(above(c, *LOOPS), None) is loop
+        loop = next(ancestors(call, *LOOPS), None)
+        if (
+            loop is not None
+            and is_loader(code, inner.args[0])
+            and not any(ancestors(call, ast.Try))
+        ):
+            backward_calls = [
+                c
+                for c in code.methods(loop, "backward")
+                if next(ancestors(c, *LOOPS), None) is loop
             ]
-            if own and call.lineno < own[-1].lineno or _once_per_batch(code, loop, inner.args[0]):
+            if (
+                backward_calls
+                and call.lineno < backward_calls[-1].lineno
+                or _once_per_batch(code, loop, inner.args[0])
+            ):
                 yield call
 
 
@@ -126,8 +139,8 @@ def _once_per_batch(code, loop, loader):
     """Return True for `for _ in range(len(loader))`, even with a name for the number."""
     count = iterated(loop.iter) if isinstance(loop, ast.For) else None
     count = code.resolved(count.args[0]) if method(count) == "range" and count.args else None
-    length = isinstance(count, ast.Call) and text(count.func) == "len" and count.args
-    return bool(length) and text(count.args[0]) == text(loader)
+    length = isinstance(count, ast.Call) and name_of(count.func) == "len" and count.args
+    return bool(length) and name_of(count.args[0]) == name_of(loader)
 
 
 @rule("training-empty-error", "wrong")
@@ -135,42 +148,44 @@ def drop_last_in_test(code):
     """`DataLoader(test_set, drop_last=True)`: the metric leaves samples out."""
     for call in code.calls:
         if code.called(call) == "data.DataLoader" and _drops_last(code, call):
-            given = argument(call, "dataset", 0)
-            target = next(above(call, ast.Assign), None)
-            names = [text(given) or ""] + [text(t) or "" for t in getattr(target, "targets", ())]
-            if any(re.search(r"(?i)(^|[._])(test|val|valid|eval)", one) for one in names):
-                if not any(re.search(r"(?i)train", one) for one in names):
+            dataset = argument(call, "dataset", 0)
+            target = next(ancestors(call, ast.Assign), None)
+            names = [name_of(dataset) or ""] + [
+                name_of(t) or "" for t in getattr(target, "targets", ())
+            ]
+            if any(re.search(r"(?i)(^|[._])(test|val|valid|eval)", name) for name in names):
+                if not any(re.search(r"(?i)train", name) for name in names):
                     yield call
     yield from _drops_last_of_test(code)
 
 
 def _drops_last(code, call):
     """Return True for `drop_last=True`, even in `**options` of a dictionary of this file."""
-    given = [argument(call, "drop_last")]
-    whole = [one.value for one in call.keywords if one.arg is None]
-    if any(f"{text(one)}['drop_last']" in call.scope.assigned for one in whole):
+    flags = [argument(call, "drop_last")]
+    unpacked = [keyword.value for keyword in call.keywords if keyword.arg is None]
+    if any(f"{name_of(value)}['drop_last']" in call.scope.assigned for value in unpacked):
         return False  # changed later
-    for options in map(code.resolved, whole):
+    for options in map(code.resolved, unpacked):
         if isinstance(options, ast.Dict):
             pairs = zip(options.keys, options.values, strict=True)
-            given += [value for key, value in pairs if const(key) == "drop_last"]
-        elif isinstance(options, ast.Call) and text(options.func) == "dict":
-            given.append(argument(options, "drop_last"))
-    return any(const(one) is True for one in given)
+            flags += [value for key, value in pairs if const(key) == "drop_last"]
+        elif isinstance(options, ast.Call) and name_of(options.func) == "dict":
+            flags.append(argument(options, "drop_last"))
+    return any(const(arg) is True for arg in flags)
 
 
 def _drops_last_of_test(code):
     """`if flag == "test": drop_last = True`, and `DataLoader(…, drop_last=drop_last)` below."""
     for call in code.calls:
-        name = text(argument(call, "drop_last")) if "Loader" in method(call) else None
-        for one in call.scope.assigned.get(name, ()) if name else ():
-            up = one.statement.parent
-            if const(one.value) is not True or not isinstance(up, ast.If):
+        name = name_of(argument(call, "drop_last")) if "Loader" in method(call) else None
+        for assignment in call.scope.assigned.get(name, ()) if name else ():
+            parent = assignment.statement.parent
+            if const(assignment.value) is not True or not isinstance(parent, ast.If):
                 continue
-            test, chosen = up.test, one.statement in up.body
+            test, chosen = parent.test, assignment.statement in parent.body
             plain = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
             if chosen and plain and const(test.comparators[0]) in ("test", "val", "valid"):
-                yield one.statement
+                yield assignment.statement
 
 
 @rule("loading-shuffle-train", "wrong")
@@ -179,8 +194,8 @@ def train_not_shuffled(code):
     loaders = {}
     for call in code.calls:
         if code.called(call) == "data.DataLoader" and not is_open(call):
-            target = next(above(call, ast.Assign), None)
-            name = text(target.targets[0]) if target is not None else None
+            target = next(ancestors(call, ast.Assign), None)
+            name = name_of(target.targets[0]) if target is not None else None
             if (
                 name
                 and argument(call, "sampler") is None
@@ -202,10 +217,12 @@ def train_not_shuffled(code):
 def shuffled_sampler(code):
     """`DataLoader(set, shuffle=True, sampler=sampler)`, which raises an error."""
     for call in code.calls:
-        given = argument(call, "sampler") or argument(call, "batch_sampler")
-        if code.called(call) == "data.DataLoader" and given is not None:
-            if const(argument(call, "shuffle", 2)) is True and _is_object(code, given):
-                if not any("raises" in ast.unparse(one.items[0]) for one in above(call, ast.With)):
+        sampler = argument(call, "sampler") or argument(call, "batch_sampler")
+        if code.called(call) == "data.DataLoader" and sampler is not None:
+            if const(argument(call, "shuffle", 2)) is True and _is_object(code, sampler):
+                if not any(
+                    "raises" in ast.unparse(block.items[0]) for block in ancestors(call, ast.With)
+                ):
                     yield call
 
 
@@ -218,13 +235,13 @@ def _is_object(code, node):
 @rule("loading-split-shared", "wrong")
 def shared_transform(code):
     """`val.dataset.transform = …` after `random_split`: both parts share one dataset."""
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         if not isinstance(node.targets[0], ast.Attribute):
             continue
         target = node.targets[0]
         if (
-            last(target) in ("transform", "transforms", "target_transform")
-            and last(target.value) == "dataset"
+            last_name(target) in ("transform", "transforms", "target_transform")
+            and last_name(target.value) == "dataset"
         ):
             owner = getattr(target.value, "value", None)
             if owner is not None and kind(code, owner) == "dataset" and not _copied(code, owner):
@@ -232,7 +249,7 @@ def shared_transform(code):
 
 
 def _copied(code, owner):
-    name = re.escape(text(owner) or "?")
+    name = re.escape(name_of(owner) or "?")
     return re.search(rf"{name}\.dataset = copy|deepcopy\({name}", code.source)
 
 
@@ -241,8 +258,8 @@ def weights_per_class(code):
     """`WeightedRandomSampler(class_weights, …)`: it needs a weight for each sample."""
     for call in code.calls:
         if code.called(call) == "data.WeightedRandomSampler":
-            given = argument(call, "weights", 0)
-            name = text(given) or ""
+            weights = argument(call, "weights", 0)
+            name = name_of(weights) or ""
             if re.fullmatch(
                 r"(?i)(self\.)?(class_?weights?|weights?_per_class|per_class\w*|cls_weights?)", name
             ):
@@ -254,9 +271,11 @@ def same_split(code):
     """`test_set = MNIST(root, train=True)`."""
     for call in code.calls:
         if code.called(call).startswith("torchvision.datasets."):
-            target = next(above(call, ast.Assign), None)
+            target = next(ancestors(call, ast.Assign), None)
             name = (
-                text(target.targets[0]) if target is not None and len(target.targets) == 1 else ""
+                name_of(target.targets[0])
+                if target is not None and len(target.targets) == 1
+                else ""
             )
             train = code.const(argument(call, "train", 1))
             if (
@@ -273,17 +292,19 @@ def same_split(code):
 def validated_on_test(code):
     """`val_loader = DataLoader(test_set)` next to `test_loader = DataLoader(test_set)`."""
     loaders = []
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         if code.called(node.value) == "data.DataLoader":
-            given = text(argument(node.value, "dataset", 0)) or ""
-            loaders.append((text(node.targets[0]) or "", given, node))
-    for name, given, node in loaders:
-        if re.search(r"(?i)(^|[._])val", name) and re.search(r"(?i)(^|[._])test", given):
-            if re.search(r"(?i)val|train", given) or "test" in name.lower():
+            dataset_name = name_of(argument(node.value, "dataset", 0)) or ""
+            loaders.append((name_of(node.targets[0]) or "", dataset_name, node))
+    for name, dataset_name, node in loaders:
+        if re.search(r"(?i)(^|[._])val", name) and re.search(r"(?i)(^|[._])test", dataset_name):
+            if re.search(r"(?i)val|train", dataset_name) or "test" in name.lower():
                 continue
             if any(
-                re.search(r"(?i)(^|[._])test", other) and same == given and one.scope is node.scope
-                for other, same, one in loaders
+                re.search(r"(?i)(^|[._])test", other)
+                and same == dataset_name
+                and loader.scope is node.scope
+                for other, same, loader in loaders
             ):
                 yield node
 
@@ -296,38 +317,38 @@ def validated_on_train(code):
     yield from _sampler_of_train(code)
     split = re.search(r"(?i)sampler|subset|split|indices|fold", code.source)
     trained = [
-        text(argument(node.value, "dataset", 0))
-        for node in code.of(ast.Assign)
+        name_of(argument(node.value, "dataset", 0))
+        for node in code.nodes_of(ast.Assign)
         if split
         if code.called(node.value) == "data.DataLoader" and argument(node.value, "sampler") is None
-        if re.search(r"(?i)train", text(node.targets[0]) or "")
+        if re.search(r"(?i)train", name_of(node.targets[0]) or "")
     ]
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         if code.called(node.value) != "data.DataLoader" or is_open(node.value):
             continue
-        name = text(node.targets[0]) or ""
-        given = text(argument(node.value, "dataset", 0)) or ""
+        name = name_of(node.targets[0]) or ""
+        dataset_name = name_of(argument(node.value, "dataset", 0)) or ""
         held_out = re.search(r"(?i)(^|[._'])(val|valid|validation|test)(_|$|'|loader)", name)
-        plain = not split or given in trained and argument(node.value, "sampler") is None
+        plain = not split or dataset_name in trained and argument(node.value, "sampler") is None
         if not held_out or "train" in name.lower():
             continue
-        if plain and _TRAIN_SET.search(given) or _also_trained(code, node):
+        if plain and _TRAIN_SET.search(dataset_name) or _also_trained(code, node):
             yield node
 
 
 def _also_trained(code, node):
     """Return whether the loader of the training batches has the same dataset, without a sampler."""
-    given = argument(node.value, "dataset", 0)
-    if not isinstance(given, ast.Name) or "ampler" in ast.unparse(node.value):
+    dataset = argument(node.value, "dataset", 0)
+    if not isinstance(dataset, ast.Name) or "ampler" in ast.unparse(node.value):
         return False
     return any(
-        code.called(one.value) == "data.DataLoader"
-        and re.match(r"(?i)(self\.)?train", text(one.targets[0]) or "")
-        and "ampler" not in ast.unparse(one.value)
-        and text(other := argument(one.value, "dataset", 0)) == given.id
-        and code.value(other) is code.value(given)
-        for one in code.of(ast.Assign)
-        if one.scope is node.scope
+        code.called(assignment.value) == "data.DataLoader"
+        and re.match(r"(?i)(self\.)?train", name_of(assignment.targets[0]) or "")
+        and "ampler" not in ast.unparse(assignment.value)
+        and name_of(other := argument(assignment.value, "dataset", 0)) == dataset.id
+        and code.value(other) is code.value(dataset)
+        for assignment in code.nodes_of(ast.Assign)
+        if assignment.scope is node.scope
     )
 
 
@@ -335,21 +356,21 @@ def _trainer_of_train(code):
     """`Trainer(model, train_dataset=data, eval_dataset=data)`."""
     for call in code.calls:
         pair = argument(call, "train_dataset"), argument(call, "eval_dataset")
-        if None not in pair and text(pair[0]) and text(pair[0]) == text(pair[1]):
+        if None not in pair and name_of(pair[0]) and name_of(pair[0]) == name_of(pair[1]):
             yield call
 
 
 def _sampler_of_train(code):
     """`val_loader = DataLoader(data, sampler=SubsetRandomSampler(train_idx))`."""
-    for node in code.of(ast.Assign):
-        given = argument(node.value, "sampler") if isinstance(node.value, ast.Call) else None
-        if given is None or code.called(node.value) != "data.DataLoader":
+    for node in code.nodes_of(ast.Assign):
+        sampler = argument(node.value, "sampler") if isinstance(node.value, ast.Call) else None
+        if sampler is None or code.called(node.value) != "data.DataLoader":
             continue
         held_out = re.match(
-            r"(?i)(self\.)?(val|valid|validation|test)_?\w*$", text(node.targets[0]) or ""
+            r"(?i)(self\.)?(val|valid|validation|test)_?\w*$", name_of(node.targets[0]) or ""
         )
-        inner = given.args[0] if isinstance(given, ast.Call) and given.args else given
-        trained = re.fullmatch(_TRAIN_INDICES, text(inner) or "")
+        inner = sampler.args[0] if isinstance(sampler, ast.Call) and sampler.args else sampler
+        trained = re.fullmatch(_TRAIN_INDICES, name_of(inner) or "")
         if held_out and trained and re.search(_HELD_OUT_INDICES, code.source):
             yield node
 
@@ -360,12 +381,20 @@ _HELD_OUT_INDICES = r"(?i)\b(val|valid|test)\w*_?(idx|ind|indices|index|ids|samp
 
 def _iterator_of_train(code):
     """`test_iter = iter(train_loader)`, even with `__iter__()`."""
-    for node in code.of(ast.Assign):
-        given = receiver(node.value) if method(node.value) == "__iter__" else None
-        if isinstance(node.value, ast.Call) and text(node.value.func) == "iter" and node.value.args:
-            given = node.value.args[0]
-        held_out = re.match(r"(?i)(self\.)?(val|valid|test)_\w*iter", text(node.targets[0]) or "")
-        if held_out and re.search(r"(?i)(^|[._])train_?(data_?)?(loader|dl)$", text(given) or ""):
+    for node in code.nodes_of(ast.Assign):
+        operand = receiver(node.value) if method(node.value) == "__iter__" else None
+        if (
+            isinstance(node.value, ast.Call)
+            and name_of(node.value.func) == "iter"
+            and node.value.args
+        ):
+            operand = node.value.args[0]
+        held_out = re.match(
+            r"(?i)(self\.)?(val|valid|test)_\w*iter", name_of(node.targets[0]) or ""
+        )
+        if held_out and re.search(
+            r"(?i)(^|[._])train_?(data_?)?(loader|dl)$", name_of(operand) or ""
+        ):
             yield node
 
 
@@ -377,8 +406,8 @@ def train_in_order(code):
     """`DataLoader(ImageFolder("train"))` without `shuffle`, in a loop that trains."""
     if "make_private" in code.source:  # Opacus creates its own loader
         return
-    for node in code.of(ast.Assign):
-        call, name = node.value, text(node.targets[0]) or ""
+    for node in code.nodes_of(ast.Assign):
+        call, name = node.value, name_of(node.targets[0]) or ""
         if code.called(call) != "data.DataLoader" or is_open(call) or "train" not in name.lower():
             continue
         sampled = argument(call, "sampler") or argument(call, "batch_sampler")
@@ -388,7 +417,7 @@ def train_in_order(code):
         if shuffled or not code.called(dataset).startswith("torchvision.datasets."):
             continue
         for loop in code.loops:
-            if isinstance(loop, ast.For) and text(iterated(loop.iter)) == name:
+            if isinstance(loop, ast.For) and name_of(iterated(loop.iter)) == name:
                 if code.methods(loop, "backward", follow=2):
                     yield node
                     break
@@ -403,7 +432,8 @@ def folds_one_model(code):
         if not code.methods(loop, "backward", follow=3):
             continue
         if re.search(
-            r"load_state_dict|deepcopy|reset_parameters|reset_weights|\.apply\(", code.part(loop)
+            r"load_state_dict|deepcopy|reset_parameters|reset_weights|\.apply\(",
+            code.source_of(loop),
         ):
             continue
         for node in code.walk(loop):
@@ -416,9 +446,17 @@ def folds_one_model(code):
 def _made_before(code, node, loop):
     """Return True for a module that this function creates above the loop."""
     value = code.value(node)
-    if value is None and isinstance(node.ctx, ast.Load) and parameter(code.function(loop), node.id):
-        own = [one for one in code.walk(loop) if isinstance(one, ast.Name) and one.id == node.id]
-        kept = not any(isinstance(one.ctx, ast.Store) for one in own)
+    if (
+        value is None
+        and isinstance(node.ctx, ast.Load)
+        and has_parameter(code.function_of(loop), node.id)
+    ):
+        nodes = [
+            child
+            for child in code.walk(loop)
+            if isinstance(child, ast.Name) and child.id == node.id
+        ]
+        kept = not any(isinstance(child.ctx, ast.Store) for child in nodes)
         return kept and is_model(code, node) and getattr(node.parent, "func", None) is node
     module = isinstance(node.ctx, ast.Load) and isinstance(value, ast.Call)
     if not module or not (kind(code, node) or "").startswith("module:"):
@@ -429,35 +467,37 @@ def _made_before(code, node, loop):
 def _named_model(code, node, value):
     """Return True for a model of an imported class."""
     call = construction(code, value)
-    return is_model(code, node) and re.match(r"[A-Z]", text(getattr(call, "func", None)) or "")
+    return is_model(code, node) and re.match(r"[A-Z]", name_of(getattr(call, "func", None)) or "")
 
 
 def _before_loop(code, value, loop):
-    return value.lineno < loop.lineno and code.function(loop) is code.function(value)
+    return value.lineno < loop.lineno and code.function_of(loop) is code.function_of(value)
 
 
 def _over_folds(node):
-    for one in ast.walk(node):
-        if isinstance(one, ast.Call) and method(one) == "split":
-            return bool(re.search(r"(?i)fold|^kf|^skf|^cv", ast.unparse(one.func)))
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and method(call) == "split":
+            return bool(re.search(r"(?i)fold|^kf|^skf|^cv", ast.unparse(call.func)))
     return False
 
 
 @rule("evaluation-unused-loader", "wrong")
 def unused_loader(code):
     """`def evaluate(model, val_loader):` that iterates over another loader."""
-    for function in code.of(*FUNCTIONS):
-        names = [one.arg for one in (*function.args.args, *function.args.kwonlyargs)]
+    for function in code.nodes_of(*FUNCTIONS):
+        names = [parameter.arg for parameter in (*function.args.args, *function.args.kwonlyargs)]
         names = [n for n in names if _HELD_OUT.fullmatch(n)]
         if not names or len(function.body) < 2:
             continue
         if any(not _only_measured(node) for n in names for node in code.uses(function, n)):
             continue
-        trained = [text(iterated(one.iter)) for one in _trained_over(code, function)]
+        trained = [
+            name_of(iterated(outer_loop.iter)) for outer_loop in _trained_over(code, function)
+        ]
         for loop in code.walk(function):
             if isinstance(loop, ast.For) and no_graph(code, loop):
                 evaluated = code.methods(function, "eval") and is_loader(code, iterated(loop.iter))
-                if evaluated or text(iterated(loop.iter)) in trained:
+                if evaluated or name_of(iterated(loop.iter)) in trained:
                     yield loop
 
 
@@ -466,9 +506,11 @@ _HELD_OUT = re.compile(r"(?i)(val|valid|test|dev)_?(loader|dl|dataloader|dataset
 
 def _only_measured(node):
     """Return True for `len(loader)` and `loader is not None`, which read no sample."""
-    up = node.parent
-    length = isinstance(up, ast.Call) and text(up.func) == "len"
-    return length or isinstance(up, ast.Compare) and isinstance(up.ops[0], ast.Is | ast.IsNot)
+    parent = node.parent
+    length = isinstance(parent, ast.Call) and name_of(parent.func) == "len"
+    return (
+        length or isinstance(parent, ast.Compare) and isinstance(parent.ops[0], ast.Is | ast.IsNot)
+    )
 
 
 def _trained_over(code, function):
@@ -488,13 +530,13 @@ def _unmasked_nodes(code):
     for call in code.calls:
         if method(call) not in ("cross_entropy", "nll_loss", "criterion", "loss_fn"):
             continue
-        given, target = (*call.args, None, None)[:2]
-        value = code.value(given) if isinstance(given, ast.Name) else given
-        whole = isinstance(target, ast.Attribute) and target.attr == "y"
+        prediction, target = (*call.args, None, None)[:2]
+        value = code.value(prediction) if isinstance(prediction, ast.Name) else prediction
+        all_labels = isinstance(target, ast.Attribute) and target.attr == "y"
         graph = isinstance(value, ast.Call) and "edge_index" in ast.unparse(value)
-        name = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
+        name = name_of(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
         trained = name in call.scope.backward or getattr(call.parent, "attr", "") == "backward"
-        if whole and graph and len(call.args) == 2 and trained:
+        if all_labels and graph and len(call.args) == 2 and trained:
             yield call
 
 
@@ -502,33 +544,41 @@ def _unmasked_nodes(code):
 def trained_on_whole(code):
     """`DataLoader(dataset, shuffle=True)` of the whole dataset after `random_split`."""
     yield from _unmasked_nodes(code)
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         if code.called(node.value) != "data.random_split" or not node.value.args:
             continue
-        whole, parts = text(node.value.args[0]), getattr(node.targets[0], "elts", ())
-        names = [text(one) or "" for one in parts]
-        held = [one for one in names if re.search(r"(?i)val|test|dev", one)]
-        kept = [one for one in names if re.search(r"(?i)train", one)]
-        if not whole or not held or not kept or _whole_is_kept(code, node, whole, kept):
+        dataset_name, parts = name_of(node.value.args[0]), getattr(node.targets[0], "elts", ())
+        names = [name_of(part) or "" for part in parts]
+        held = [name for name in names if re.search(r"(?i)val|test|dev", name)]
+        kept = [name for name in names if re.search(r"(?i)train", name)]
+        if (
+            not dataset_name
+            or not held
+            or not kept
+            or _whole_is_kept(code, node, dataset_name, kept)
+        ):
             continue
         loaded = {}
         for call in code.calls:
-            given = argument(call, "dataset", 0)
-            if code.called(call) == "data.DataLoader" and given and call.owner is node.owner:
-                loaded.setdefault(text(given), call)
-        trains = whole in loaded and code.const(argument(loaded[whole], "shuffle", 2)) is True
-        given = [one for one in code.uses(node.scope, kept[0]) if isinstance(one.parent, ast.Call)]
-        if trains and held[0] in loaded and all(method(one.parent) == "len" for one in given):
-            yield loaded[whole]
+            dataset = argument(call, "dataset", 0)
+            if code.called(call) == "data.DataLoader" and dataset and call.owner is node.owner:
+                loaded.setdefault(name_of(dataset), call)
+        trains = (
+            dataset_name in loaded
+            and code.const(argument(loaded[dataset_name], "shuffle", 2)) is True
+        )
+        uses = [use for use in code.uses(node.scope, kept[0]) if isinstance(use.parent, ast.Call)]
+        if trains and held[0] in loaded and all(method(use.parent) == "len" for use in uses):
+            yield loaded[dataset_name]
 
 
-def _whole_is_kept(code, node, whole, kept):
+def _whole_is_kept(code, node, dataset_name, kept):
     """Return whether the name of the whole is assigned again after the split."""
-    given = {*kept, whole}
+    names = {*kept, dataset_name}
     return any(
-        text(one.targets[0]) == whole and one.lineno > node.lineno
-        for one in code.of(ast.Assign)
-        if one.owner is node.owner and text(one.targets[0]) in given
+        name_of(assignment.targets[0]) == dataset_name and assignment.lineno > node.lineno
+        for assignment in code.nodes_of(ast.Assign)
+        if assignment.owner is node.owner and name_of(assignment.targets[0]) in names
     )
 
 
@@ -554,26 +604,26 @@ def _one_shuffled(code):
             continue
         index = get.args.args[1].arg
         read = {
-            text(node.value)
+            name_of(node.value)
             for node in code.walk(get)
-            if isinstance(node, ast.Subscript) and text(node.slice) == index
+            if isinstance(node, ast.Subscript) and name_of(node.slice) == index
         }
         lists = [name for name in read if name and name.startswith("self.")]
         owner = get.owner
         shuffled = [
-            (one, names)
-            for one in code.of(ast.Expr)
-            if one.owner is owner and (name := _shuffled(code, one))
-            if (names := {n for n in lists if name == n or _given(owner, n) == name})
+            (statement, names)
+            for statement in code.nodes_of(ast.Expr)
+            if statement.owner is owner and (name := _shuffled(code, statement))
+            if (names := {n for n in lists if name == n or _attribute_source(owner, n) == name})
         ]
         if len(lists) == 2 and len(shuffled) == 1 and len(shuffled[0][1]) == 1:
-            if not re.search(r"seed\(|zip\(", code.part(owner)):
+            if not re.search(r"seed\(|zip\(", code.source_of(owner)):
                 yield shuffled[0][0]
 
 
-def _given(owner, name):
+def _attribute_source(owner, name):
     values = owner.attributes.get(name, ())
-    return text(values[0].value) if len(values) == 1 else None
+    return name_of(values[0].value) if len(values) == 1 else None
 
 
 _LABELS = re.compile(r"(?i)(^|_)(y|labels?|targets?)(_|$)")
@@ -585,22 +635,22 @@ def _shuffled(code, statement):
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         call = statement.value
         if code.called(call) in ("random.shuffle", "numpy.random.shuffle") and call.args:
-            return text(call.args[0])
+            return name_of(call.args[0])
     if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Subscript):
         drawn = code.called(statement.value.slice)
         if drawn in ("torch.randperm", "numpy.random.permutation"):
-            return text(statement.value.value)
+            return name_of(statement.value.value)
     return None
 
 
 @rule("evaluation-split-order", "wrong", "train_test_split")
 def parts_in_other_order(code):
     """`X_train, y_train, X_test, y_test = train_test_split(X, y)`: `X_test` comes second."""
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         call, names = node.value, getattr(node.targets[0], "elts", ())
         known = code.called(call).endswith("train_test_split") or method(call) == "train_test_split"
         if known and len(names) == 4 and len(call.args) == 2:
-            second, third = ((text(one) or "").rpartition(".")[2] for one in names[1:3])
+            second, third = ((name_of(name) or "").rpartition(".")[2] for name in names[1:3])
             if _OF_LABELS.match(second) and not _OF_LABELS.match(third):
                 if _OF_SECOND.search(third):
                     yield node
@@ -617,8 +667,8 @@ def overlapping_windows(code):
         name = code.called(call)
         if name == "data.random_split" and call.args:
             dataset = construction(code, call.args[0])
-            get = code.functions.get((text(getattr(dataset, "func", None)), "__getitem__"))
-            if get is not None and any(_is_window(code, one) for one in code.walk(get)):
+            get = code.functions.get((name_of(getattr(dataset, "func", None)), "__getitem__"))
+            if get is not None and any(_is_window(code, node) for node in code.walk(get)):
                 yield call
         elif name == "sklearn.model_selection.train_test_split" and call.args:
             ordered = code.const(argument(call, "shuffle")) is False
@@ -628,23 +678,23 @@ def overlapping_windows(code):
 
 def _is_window(code, node):
     """Return whether a node is `data[i : i + n]` with the index of the sample or loop."""
-    at = node.slice if isinstance(node, ast.Subscript) else None
-    at = at.elts[0] if isinstance(at, ast.Tuple) and at.elts else at
-    if not isinstance(at, ast.Slice) or not isinstance(at.lower, ast.Name):
+    index = node.slice if isinstance(node, ast.Subscript) else None
+    index = index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
+    if not isinstance(index, ast.Slice) or not isinstance(index.lower, ast.Name):
         return False
-    upper = at.upper
+    upper = index.upper
     added = isinstance(upper, ast.BinOp) and isinstance(upper.op, ast.Add)
-    return added and text(at.lower) in (text(upper.left), text(upper.right))
+    return added and name_of(index.lower) in (name_of(upper.left), name_of(upper.right))
 
 
 def _list_of_windows(code, node):
     """Return whether a list, or the array of it, has windows that a loop with step 1 appends."""
-    value = code.resolved(node) if text(node) else node
-    whole = value.args[0] if isinstance(value, ast.Call) and value.args else node
-    name = text(whole) or text(node)
+    value = code.resolved(node) if name_of(node) else node
+    operand = value.args[0] if isinstance(value, ast.Call) and value.args else node
+    name = name_of(operand) or name_of(node)
     for call in code.calls:
-        if method(call) == "append" and call.args and text(call.func.value) == name:
-            loop = next(above(call, ast.For), None)
+        if method(call) == "append" and call.args and name_of(call.func.value) == name:
+            loop = next(ancestors(call, ast.For), None)
             window = call.args[0]
             window = code.value(window) if isinstance(window, ast.Name) else window
             counted = loop is not None and method(loop.iter) == "range"

@@ -9,7 +9,7 @@ from helpers.review.following import output_shape
 from helpers.review.kinds import is_module_class, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.rules.outputs import last_linear
-from helpers.review.syntax import LOOPS, above, argument, const, method, receiver, text
+from helpers.review.syntax import LOOPS, ancestors, argument, const, method, name_of, receiver
 from helpers.review.tracing import construction, is_activation
 
 
@@ -19,7 +19,7 @@ def result_lost(code):
     for (owner, name), function in code.functions.items():
         if name != "forward" or not is_module_class(code, owner or ""):
             continue
-        if "hook" in code.part(function):
+        if "hook" in code.source_of(function):
             continue  # a hook may collect the results
         for node in code.walk(function):
             if isinstance(node, ast.Expr) and _computes(code, node.value):
@@ -28,7 +28,7 @@ def result_lost(code):
         for node in code.walk(function) if owner and name == "__getitem__" else ():
             call = node.value if isinstance(node, ast.Expr) else None
             if isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Name):
-                if re.fullmatch(r"self\.(\w+_)?transforms?", text(call.func) or ""):
+                if re.fullmatch(r"self\.(\w+_)?transforms?", name_of(call.func) or ""):
                     yield call
 
 
@@ -41,9 +41,9 @@ def _computes(code, node):
     name = code.called(node)
     if name:
         return bool(re.match(r"F\.\w+[^_]$", name)) and not argument(node, "out")
-    built = construction(code, node.func)
-    layer = code.called(built)
-    return layer.startswith("nn.") and const(argument(built, "inplace")) is not True
+    constructor = construction(code, node.func)
+    layer = code.called(constructor)
+    return layer.startswith("nn.") and const(argument(constructor, "inplace")) is not True
 
 
 @rule("training-forward-no-grad", "raises", "no_grad|inference_mode")
@@ -52,29 +52,29 @@ def forward_without_graph(code):
     for call in code.calls:
         if method(call) != "backward" or code.called(call) or call.args or no_graph(code, call):
             continue
-        loss = code.value(receiver(call)) if text(receiver(call)) else None
-        loop = next(above(call, *LOOPS), None)
+        loss = code.value(receiver(call)) if name_of(receiver(call)) else None
+        loop = next(ancestors(call, *LOOPS), None)
         if not isinstance(loss, ast.Call) or loop is None or not loss.args:
             continue
-        if "requires_grad" in code.part(loop) or no_graph(code, loss) or len(loss.args) != 2:
+        if "requires_grad" in code.source_of(loop) or no_graph(code, loss) or len(loss.args) != 2:
             continue
-        given = loss.args[0]
-        value = code.value(given) if isinstance(given, ast.Name) else None
-        values = given.scope.assigned.get(given.id, []) if isinstance(given, ast.Name) else []
-        model = isinstance(value, ast.Call) and not code.called(value) and text(value.func)
+        operand = loss.args[0]
+        value = code.value(operand) if isinstance(operand, ast.Name) else None
+        values = operand.scope.assigned.get(operand.id, []) if isinstance(operand, ast.Name) else []
+        model = isinstance(value, ast.Call) and not code.called(value) and name_of(value.func)
         if (
             model
             and _is_plain_loss(code, loss)
             and len(values) == 1
             and no_graph(code, value)
-            and loop in above(value, *LOOPS)
+            and loop in ancestors(value, *LOOPS)
         ):
             yield call
 
 
 def _is_plain_loss(code, call):
     """Return True for a loss without its own parameters."""
-    name = text(call.func) or ""
+    name = name_of(call.func) or ""
     named = re.search(r"(?i)loss|criterion|crit$", name) and f"{name}.parameters" not in code.source
     known = (kind(code, call.func) or "").startswith("lossfn:") or code.called(call)[:2] == "F."
     return bool(known or named and code.value(call.func) is None)
@@ -88,13 +88,17 @@ def state_batch_first(code):
         if code.called(layer) not in ("nn.LSTM", "nn.GRU", "nn.RNN") or len(call.args) < 2:
             continue
         states = getattr(call.args[1], "elts", [call.args[1]])
-        for one in states[:1]:
-            made = _created(code, one)
-            if made is not None and _is_batch(made.args[0]) and not _is_batch(made.args[1]):
-                yield made
+        for state in states[:1]:
+            creation = _creation(code, state)
+            if (
+                creation is not None
+                and _is_batch(creation.args[0])
+                and not _is_batch(creation.args[1])
+            ):
+                yield creation
 
 
-def _created(code, node):
+def _creation(code, node):
     """Return `zeros(a, b, c)` of a state, even moved to a device."""
     for _ in range(6):
         if isinstance(node, ast.Name):
@@ -104,8 +108,8 @@ def _created(code, node):
         else:
             break
     name = code.called(node) if isinstance(node, ast.Call) else ""
-    made = name in ("torch.zeros", "torch.randn", "torch.ones") and len(node.args) == 3
-    return node if made else None
+    is_creation = name in ("torch.zeros", "torch.randn", "torch.ones") and len(node.args) == 3
+    return node if is_creation else None
 
 
 def _is_batch(node):
@@ -117,30 +121,37 @@ def _is_batch(node):
 def windows_too_many(code):
     """`self.data[i + self.window]` and `len(self.data)` samples: the last indices do not exist."""
     for name in code.classes:
-        get, length = (code.functions.get((name, one)) for one in ("__getitem__", "__len__"))
+        get, length = (code.functions.get((name, word)) for word in ("__getitem__", "__len__"))
         values = [n.value for n in code.walk(length) if isinstance(n, ast.Return)] if length else []
-        given = values[0] if len(values) == 1 else None
-        if get is None or method(given) != "len" or not given.args or len(get.args.args) != 2:
+        length_call = values[0] if len(values) == 1 else None
+        if (
+            get is None
+            or method(length_call) != "len"
+            or not length_call.args
+            or len(get.args.args) != 2
+        ):
             continue
-        index, data = get.args.args[1].arg, text(given.args[0])
+        index, data = get.args.args[1].arg, name_of(length_call.args[0])
         for node in code.walk(get):
-            if isinstance(node, ast.Subscript) and text(node.value) == data:
-                if _later(node.slice, index) and not re.search(r"\bif\b|%|min\(", code.part(get)):
-                    yield given
+            if isinstance(node, ast.Subscript) and name_of(node.value) == data:
+                if _is_window_end(node.slice, index) and not re.search(
+                    r"\bif\b|%|min\(", code.source_of(get)
+                ):
+                    yield length_call
                     break
 
 
-def _later(node, index):
+def _is_window_end(node, index):
     """Return True for `i + self.window`."""
     later = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
-    return later and text(node.left) == index and (text(node.right) or "").startswith("self.")
+    return later and name_of(node.left) == index and (name_of(node.right) or "").startswith("self.")
 
 
 @rule("losses-temperature-product", "wrong", "temp|tau")
 def multiplied_by_temperature(code):
     """`logits = a @ b.T * temperature`: the similarities must be divided by it."""
-    for node in code.of(ast.BinOp):
-        name = text(node.right) or ""
+    for node in code.nodes_of(ast.BinOp):
+        name = name_of(node.right) or ""
         if not isinstance(node.op, ast.Mult) or not re.search(
             r"(?i)(^|[._])(temp(erature)?|tau)$", name
         ):
@@ -171,20 +182,25 @@ def logits_as_probabilities(code):
 @rule("loading-zip-shuffled", "wrong", "zip(")
 def zipped_apart(code):
     """`zip(x_loader, y_loader)` of two loaders that shuffle separately."""
-    for loop in code.of(ast.For):
-        over = (
+    for loop in code.nodes_of(ast.For):
+        zip_call = (
             loop.iter.args[0]
             if method(loop.iter) in ("enumerate", "tqdm") and (loop.iter.args)
             else loop.iter
         )
-        if method(over) != "zip" or len(over.args) != 2:
+        if method(zip_call) != "zip" or len(zip_call.args) != 2:
             continue
-        built = [construction(code, one) for one in over.args]
-        if all(code.called(one) == "data.DataLoader" and _shuffles(one) for one in built):
-            names = [text(argument(one, "dataset", 0)) or "" for one in built]
+        constructors = [construction(code, arg) for arg in zip_call.args]
+        if all(
+            code.called(constructor) == "data.DataLoader" and _shuffles(constructor)
+            for constructor in constructors
+        ):
+            names = [
+                name_of(argument(constructor, "dataset", 0)) or "" for constructor in constructors
+            ]
             pair = [re.search(p, n) for p, n in zip(_INPUT_AND_TARGET, names, strict=True)]
             if all(pair) and not re.search(_INPUT_AND_TARGET[0], names[1]):
-                yield over
+                yield zip_call
 
 
 _INPUT_AND_TARGET = (
@@ -204,9 +220,9 @@ def argmax_of_column(code):
         name = code.called(call)
         if method(call) != "argmax" or name not in ("", "torch.argmax"):
             continue
-        given = argument(call, "input", 0) if name else receiver(call)
+        operand = argument(call, "input", 0) if name else receiver(call)
         dim = argument(call, "dim", int(bool(name)))
-        if dim is not None and const(dim) in (1, -1) and _one_unit(code, given):
+        if dim is not None and const(dim) in (1, -1) and _one_unit(code, operand):
             yield call
 
 
@@ -223,10 +239,10 @@ def channels_reshaped(code):
     for call in code.calls:
         if method(call) not in ("reshape", "view") or code.called(call) or len(call.args) != 4:
             continue
-        sizes = [code.const(one) for one in call.args]
-        given = output_shape(code, receiver(call))
-        if given is not None and given.whole and len(given.sizes) == 4 and None not in sizes[1:]:
-            height, width, channels = given.sizes[1:]
+        sizes = [code.const(arg) for arg in call.args]
+        shape = output_shape(code, receiver(call))
+        if shape is not None and shape.whole and len(shape.sizes) == 4 and None not in sizes[1:]:
+            height, width, channels = shape.sizes[1:]
             if channels in (1, 3, 4) and channels > 1 and sizes[1:] == [channels, height, width]:
                 if (height, width) != (channels, height):
                     yield call

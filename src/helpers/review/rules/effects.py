@@ -10,13 +10,13 @@ from helpers.review.registry import rule
 from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
-    above,
+    ancestors,
     argument,
     const,
     method,
+    name_of,
     place,
     receiver,
-    text,
 )
 from helpers.review.tracing import is_loss_call
 
@@ -26,7 +26,7 @@ def options_in_call(code):
     """`criterion(output, target, reduction="sum")` of a loss module: its constructor has it."""
     options = {"reduction", "size_average", "reduce", "weight", "pos_weight", "ignore_index"}
     for call in code.calls:
-        if code.called(call) or not any(one.arg in options for one in call.keywords):
+        if code.called(call) or not any(keyword.arg in options for keyword in call.keywords):
             continue
         if (kind(code, call.func) or "").startswith("lossfn:"):
             yield call
@@ -35,7 +35,7 @@ def options_in_call(code):
 @rule("losses-scalar-index", "raises", "[0]")
 def scalar_indexed(code):
     """`loss.data[0]` and `loss[0]`: a loss has no axes, so it cannot be indexed."""
-    for node in code.of(ast.Subscript):
+    for node in code.nodes_of(ast.Subscript):
         base = node.value
         if const(node.slice) != 0:
             continue
@@ -51,16 +51,16 @@ def _scalar(code, name):
     value = code.value(name)
     if not isinstance(value, ast.Call) or not is_loss_call(code, value):
         return False
-    built = constructed(code, value.func, None)
-    given = argument(value if built is None else built, "reduction")
-    return given is None or const(given) in ("mean", "sum")
+    constructor = constructed(code, value.func, None)
+    reduction = argument(value if constructor is None else constructor, "reduction")
+    return reduction is None or const(reduction) in ("mean", "sum")
 
 
 @rule("repro-seed-assigned", "wrong", "seed")
 def seed_assigned(code):
     """`random.seed = 42` and `torch.manual_seed = 0`: replaces the function."""
     seeds = re.compile(r"(random\.seed|numpy\.random\.seed|torch\.(cuda\.)?manual_seed(_all)?)$")
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         for target in node.targets:
             name = code.dotted(target) if isinstance(target, ast.Attribute) else None
             if name and seeds.match(name) and not _replaces(code, node.value, target):
@@ -70,27 +70,31 @@ def seed_assigned(code):
 def _replaces(code, value, target):
     """Return whether a value is a wrapper of the function, or a name that refers to it."""
     name = ast.unparse(target)
-    found = code.resolved(value)
-    return name in ast.unparse(value) or isinstance(found, ast.AST) and name in ast.unparse(found)
+    expression = code.resolved(value)
+    return (
+        name in ast.unparse(value)
+        or isinstance(expression, ast.AST)
+        and name in ast.unparse(expression)
+    )
 
 
 @rule("tensors-changed-late", "wrong", "] =")
 def changed_after_use(code):
     """`target = r + gamma * q[i]`, and then `q[done] = 0`: nothing reads `q` after the change."""
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         target = node.targets[0]
         name = target.value if isinstance(target, ast.Subscript) else None
-        function = code.function(node)
+        function = code.function_of(node)
         if not isinstance(name, ast.Name) or not isinstance(function, FUNCTIONS):
             continue
         value = code.value(name)
         if isinstance(value, Part) or not _is_new(code, value) or value.scope is not node.scope:
             continue
-        reads = [one for one in code.uses(function, name.id) if one is not name]
-        reads = [one for one in reads if not _is_target(one)]
-        before = [one for one in reads if place(value) < place(one) < place(node)]
-        if before and not any(place(one) > place(node) for one in reads):
-            if not any(above(node, *LOOPS)) and not _aliased(code, function, name.id):
+        reads = [use for use in code.uses(function, name.id) if use is not name]
+        reads = [read for read in reads if not _is_target(read)]
+        before = [read for read in reads if place(value) < place(read) < place(node)]
+        if before and not any(place(read) > place(node) for read in reads):
+            if not any(ancestors(node, *LOOPS)) and not _aliased(code, function, name.id):
                 yield node
 
 
@@ -108,13 +112,21 @@ def _is_new(code, value):
 def _aliased(code, function, name):
     """Return True if another name, a list or a call may refer to the tensor itself."""
     kept = {"append", "extend", "add", "put", "push", "copy_"}
-    for one in code.uses(function, name):
-        up = one.parent
-        if isinstance(up, ast.Assign | ast.Tuple | ast.List | ast.Dict | ast.Return | ast.Yield):
+    for use in code.uses(function, name):
+        parent = use.parent
+        if isinstance(
+            parent, ast.Assign | ast.Tuple | ast.List | ast.Dict | ast.Return | ast.Yield
+        ):
             return True
-        if isinstance(up, ast.Call) and method(up) in kept:
+        if isinstance(parent, ast.Call) and method(parent) in kept:
             return True
-        if isinstance(up, ast.Attribute) and up.attr in ("data", "T", "detach", "view", "numpy"):
+        if isinstance(parent, ast.Attribute) and parent.attr in (
+            "data",
+            "T",
+            "detach",
+            "view",
+            "numpy",
+        ):
             return True
     return False
 
@@ -122,22 +134,26 @@ def _aliased(code, function, name):
 @rule("evaluation-batch-of-set", "wrong", "shape[0]|size(0)|len(")
 def batch_of_whole_set(code):
     """`correct / x.shape[0]` below the loop over batches, where `correct` is of the last batch."""
-    for node in code.of(ast.BinOp):
-        whole = _rows(node.right) if isinstance(node.op, ast.Div) else None
+    for node in code.nodes_of(ast.BinOp):
+        rows = _rows(node.right) if isinstance(node.op, ast.Div) else None
         name = node.left if isinstance(node.left, ast.Name) else None
-        value = code.value(name) if name is not None and whole else None
+        value = code.value(name) if name is not None and rows else None
         if not isinstance(value, ast.AST) or not _counts_right(value):
             continue
         loop = _finished_loop(code, node, value)
         if loop is None:
             continue
-        inner = {one.id for one in ast.walk(loop) if isinstance(one, ast.Name) and _stored(one)}
-        output = {one.id for one in ast.walk(value) if isinstance(one, ast.Name)} & inner
-        if output and whole not in inner:
+        inner = {
+            child.id
+            for child in ast.walk(loop)
+            if isinstance(child, ast.Name) and _is_stored(child)
+        }
+        output = {child.id for child in ast.walk(value) if isinstance(child, ast.Name)} & inner
+        if output and rows not in inner:
             yield node
 
 
-def _stored(name):
+def _is_stored(name):
     return isinstance(name.ctx, ast.Store)
 
 
@@ -145,9 +161,9 @@ def _rows(node):
     """Return `x` of `x.shape[0]`, `x.size(0)` and `len(x)`."""
     if isinstance(node, ast.Subscript) and const(node.slice) == 0:
         shape = node.value
-        return text(shape.value) if getattr(shape, "attr", "") == "shape" else None
+        return name_of(shape.value) if getattr(shape, "attr", "") == "shape" else None
     if method(node) == "size" and node.args and const(node.args[0]) == 0:
-        return text(receiver(node))
+        return name_of(receiver(node))
     if method(node) == "len" and len(node.args) == 1 and isinstance(node.args[0], ast.Name):
         return node.args[0].id
     return None

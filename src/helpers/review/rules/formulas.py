@@ -5,7 +5,7 @@ import re
 
 from helpers.review.registry import rule
 from helpers.review.rules.learning import negated
-from helpers.review.syntax import argument, const, last, method, names_in, receiver, text
+from helpers.review.syntax import argument, const, last_name, method, name_of, names_in, receiver
 from helpers.review.tracing import construction, is_activation
 
 
@@ -14,7 +14,7 @@ def number(code, node):
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = number(code, node.operand)
         return None if value is None else -value
-    if isinstance(node, ast.Call) and text(node.func) == "float" and node.args:
+    if isinstance(node, ast.Call) and name_of(node.func) == "float" and node.args:
         written = str(const(node.args[0])).lower()
         return float(written) if re.fullmatch(r"[+-]?inf(inity)?", written) else None
     if (code.dotted(node) or "") in ("numpy.inf", "math.inf", "torch.inf"):
@@ -23,32 +23,38 @@ def number(code, node):
         value = code.value(node)
         return number(code, value) if isinstance(value, ast.AST) else None
     if isinstance(node, ast.Name):
-        return _default(node)
+        return _parameter_default(node)
     value = const(node)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _default(node):
+def _parameter_default(node):
     """Return the default of a parameter."""
-    given = getattr(node.scope, "args", None)
-    names = [one.arg for one in given.args] if given else []
-    at = names.index(node.id) - len(names) if node.id in names else 0
-    return const(given.defaults[at]) if at and -at <= len(given.defaults) else None
+    signature = getattr(node.scope, "args", None)
+    names = [arg.arg for arg in signature.args] if signature else []
+    position = names.index(node.id) - len(names) if node.id in names else 0
+    return (
+        const(signature.defaults[position])
+        if position and -position <= len(signature.defaults)
+        else None
+    )
 
 
 def _goes_to_softmax(code, call):
     """Return whether a result, or the name assigned to it, is the input of a softmax."""
-    up = call.parent
-    if isinstance(up, ast.Attribute) and up.attr == "softmax":
+    parent = call.parent
+    if isinstance(parent, ast.Attribute) and parent.attr == "softmax":
         return True
-    if isinstance(up, ast.Call) and method(up) == "softmax":
+    if isinstance(parent, ast.Call) and method(parent) == "softmax":
         return True
-    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
-    name = text(receiver(call)) if isinstance(up, ast.Expr) else name
+    name = name_of(parent.targets[0]) if isinstance(parent, ast.Assign) else None
+    name = name_of(receiver(call)) if isinstance(parent, ast.Expr) else name
     return name is not None and any(
-        code.value(one) is call or isinstance(up, ast.Expr) and one.lineno > call.lineno
-        for one in softmax_inputs(code, call.scope)
-        if text(one) == name
+        code.value(softmax_input) is call
+        or isinstance(parent, ast.Expr)
+        and softmax_input.lineno > call.lineno
+        for softmax_input in softmax_inputs(code, call.scope)
+        if name_of(softmax_input) == name
     )
 
 
@@ -56,11 +62,13 @@ def softmax_inputs(code, scope):
     """Yield the names in a scope that are passed to a softmax."""
     for call in code.calls:
         if call.scope is scope and method(call) == "softmax":
-            given = argument(call, "input", 0) if code.called(call) else receiver(call)
-            if text(receiver(call)) == "self" or not isinstance(given, ast.Name | ast.Attribute):
-                given = call.args[0] if call.args else None
-            if given is not None:
-                yield given
+            operand = argument(call, "input", 0) if code.called(call) else receiver(call)
+            if name_of(receiver(call)) == "self" or not isinstance(
+                operand, ast.Name | ast.Attribute
+            ):
+                operand = call.args[0] if call.args else None
+            if operand is not None:
+                yield operand
 
 
 @rule("attention-mask-value", "wrong")
@@ -103,7 +111,7 @@ def mask_reversed(code):
 
 def _own_function(code, call):
     """Return True for a local function, whose mask may have another meaning."""
-    name = text(call.func) or ""
+    name = name_of(call.func) or ""
     return name in code.classes or bool(code.targets(call))
 
 
@@ -142,7 +150,7 @@ def _of_tokenizer(code, node):
     return (
         node.id == "attention_mask"
         and not isinstance(scope, ast.Module)
-        and ("input_ids" in code.part(scope))
+        and ("input_ids" in code.source_of(scope))
     )
 
 
@@ -170,18 +178,18 @@ def _compared_mask(code, node, depth):
     if not equal and not isinstance(node.ops[0], ast.NotEq):
         return None
     if re.search(
-        r"(?i)(^|[._])pad(ding)?(_?(idx|index|id|token|token_id|value))?$", text(other) or ""
+        r"(?i)(^|[._])pad(ding)?(_?(idx|index|id|token|token_id|value))?$", name_of(other) or ""
     ):
         return not equal
-    if const(other) == 0 and _TOKENS.fullmatch(text(node.left) or ""):
+    if const(other) == 0 and _TOKENS.fullmatch(name_of(node.left) or ""):
         return not equal
     inner = keeps_true(code, node.left, depth + 1)
-    if inner is None and re.fullmatch(r"(\w+\.)?attention_masks?", text(node.left) or ""):
+    if inner is None and re.fullmatch(r"(\w+\.)?attention_masks?", name_of(node.left) or ""):
         inner = True  # `attention_mask` of a tokenizer
-    one = const(other)
-    if inner is None or one not in (0, 1, True, False):
+    constant = const(other)
+    if inner is None or constant not in (0, 1, True, False):
         return None
-    return inner if bool(one) is equal else not inner
+    return inner if bool(constant) is equal else not inner
 
 
 @rule("attention-mask-queries", "wrong")
@@ -195,7 +203,7 @@ def mask_of_queries(code):
             if isinstance(receiver(inner), ast.Compare) and (
                 keeps_true(code, receiver(inner)) is not None
             ):
-                source = code.part(code.function(call))
+                source = code.source_of(code.function_of(call))
                 if not re.search(r"unsqueeze\((1|2|-2)\)\.unsqueeze\((1|2|-2)\)", source):
                     if not re.search(r"\.(repeat|expand)\(|\* ", source):
                         yield call
@@ -207,21 +215,21 @@ def std_of_variance(code):
     for node, left, right in _products(code):
         for std, noise in ((left, right), (right, left)):
             std = code.resolved(std)
-            name = text(_exponent(code, std)) or ""
+            name = name_of(_exponent(code, std)) or ""
             if re.search(r"(?i)log_?(var|sigma_?sq)", name) and _is_noise(code, noise):
-                if not any(_twice(_exponent(code, one), name) for one in code.calls):
+                if not any(_is_double(_exponent(code, call), name) for call in code.calls):
                     yield node
 
 
-def _twice(node, name):
+def _is_double(node, name):
     """Return True for `2 * name` and `-2 * name`."""
     product = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
-    return product and const(node.left) in (2, -2) and text(node.right) == name
+    return product and const(node.left) in (2, -2) and name_of(node.right) == name
 
 
 def _products(code):
     """Yield `a * b`, `a.mul(b)` and `torch.mul(a, b)` with their factors."""
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         if isinstance(node.op, ast.Mult):
             yield node, node.left, node.right
     for call in code.calls:
@@ -245,41 +253,43 @@ def _is_noise(code, node):
     value = receiver(value) if method(value) in ("to", "cuda", "type_as", "float") else value
     if method(value) in ("Variable", "type"):
         value = value.args[0] if value.args else None
-    return method(value) in drawn or re.fullmatch(r"(?i)eps(ilon)?|noise", text(node) or "")
+    return method(value) in drawn or re.fullmatch(r"(?i)eps(ilon)?|noise", name_of(node) or "")
 
 
 @rule("vae-kl-square", "wrong")
 def kl_of_std(code):
     """`1 + 2 * logstd - mean**2 - logstd.exp()`: the last term must be squared."""
     for terms in _sums_with_one(code):
-        doubled = {text(_doubled(one)) for one in terms} - {None}
-        squares = any(isinstance(one, ast.BinOp) and isinstance(one.op, ast.Pow) for one in terms)
-        squares = squares or any(method(one) in ("pow", "square") for one in terms)
-        for one in terms:
-            if squares and text(_exponent(code, one)) in doubled:
-                yield one
+        doubled = {name_of(_half(term)) for term in terms} - {None}
+        squares = any(
+            isinstance(term, ast.BinOp) and isinstance(term.op, ast.Pow) for term in terms
+        )
+        squares = squares or any(method(term) in ("pow", "square") for term in terms)
+        for term in terms:
+            if squares and name_of(_exponent(code, term)) in doubled:
+                yield term
 
 
 @rule("vae-kl-log", "wrong")
 def kl_of_log(code):
     """`mean**2 + logvar**2 - torch.log(logvar**2) - 1`: `logvar` is a logarithm already."""
     for terms in _sums_with_one(code):
-        for one in terms:
-            if _log_of_log(code, one):
-                yield one
+        for term in terms:
+            if _log_of_log(code, term):
+                yield term
 
 
 def _sums_with_one(code):
     """Yield the terms of each sum that contains the number 1, as the KL of a Gaussian does."""
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         if isinstance(node.parent, ast.BinOp) or not isinstance(node.op, ast.Sub | ast.Add):
             continue
         terms = list(_terms(node))
         if 1 in map(const, terms):
-            named = [code.resolved(one) if text(one) else None for one in terms]
+            named = [code.resolved(term) if name_of(term) else None for term in terms]
             yield [
-                v if isinstance(v, ast.Call | ast.BinOp) else one
-                for one, v in zip(terms, named, strict=True)
+                v if isinstance(v, ast.Call | ast.BinOp) else term
+                for term, v in zip(terms, named, strict=True)
             ]
 
 
@@ -288,12 +298,14 @@ def _log_of_log(code, node):
     if code.called(node) != "torch.log" or not node.args:
         return False
     inner = code.resolved(node.args[0])
-    for one in _terms(inner if isinstance(inner, ast.AST) else node.args[0]):
-        one = code.resolved(one)
-        base = receiver(one) if method(one) in ("pow", "square") else getattr(one, "left", None)
-        base = one.args[0] if code.called(one) in ("torch.pow", "torch.square") else base
-        squared = method(one) in ("pow", "square") or isinstance(getattr(one, "op", None), ast.Pow)
-        if squared and re.search(r"(?i)(^|[._])log_?(var|sigma|std)", text(base) or ""):
+    for term in _terms(inner if isinstance(inner, ast.AST) else node.args[0]):
+        term = code.resolved(term)
+        base = receiver(term) if method(term) in ("pow", "square") else getattr(term, "left", None)
+        base = term.args[0] if code.called(term) in ("torch.pow", "torch.square") else base
+        squared = method(term) in ("pow", "square") or isinstance(
+            getattr(term, "op", None), ast.Pow
+        )
+        if squared and re.search(r"(?i)(^|[._])log_?(var|sigma|std)", name_of(base) or ""):
             return True
     return False
 
@@ -306,7 +318,7 @@ def _terms(node):
         yield node
 
 
-def _doubled(node):
+def _half(node):
     """Return `x` of `2 * x`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and const(node.left) == 2:
         return node.right if names_in(node.right) else None
@@ -315,7 +327,7 @@ def _doubled(node):
 
 def _diffuses(code, *factors):
     """Return whether a factor of the noise is the square root of 1 minus the product of α."""
-    written = " ".join(ast.unparse(one) for one in factors if isinstance(one, ast.AST))
+    written = " ".join(ast.unparse(factor) for factor in factors if isinstance(factor, ast.AST))
     root = re.search(
         r"(?i)one_?minus|(sqrt\(|sqrt_)1 ?- ?.*alpha|\(1(\.0*)? - .*alpha.*sqrt", written
     )
@@ -325,7 +337,7 @@ def _diffuses(code, *factors):
 @rule("vae-noise", "wrong", "rand(|rand_like(")
 def uniform_noise(code):
     """`mu + std * torch.rand_like(std)`: the noise must be normal."""
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         if not isinstance(node.op, ast.Mult) or not isinstance(node.parent, ast.BinOp):
             continue
         for std, noise in ((node.left, node.right), (node.right, node.left)):
@@ -333,8 +345,8 @@ def uniform_noise(code):
             exponent = ast.unparse(_exponent(code, value) or ast.Constant(""))
             drawn = code.resolved(noise)
             uniform = code.called(drawn) in ("torch.rand_like", "torch.rand")
-            named = "reparam" in getattr(code.function(node), "name", "")
-            named = named and re.fullmatch(r"std|sigma", text(std) or "")
+            named = "reparam" in getattr(code.function_of(node), "name", "")
+            named = named and re.fullmatch(r"std|sigma", name_of(std) or "")
             if (
                 uniform
                 and (named or re.search(r"(?i)log_?(var|std|sigma)", exponent))
@@ -349,16 +361,16 @@ def kl_with_plus(code):
     """`loss = bce + 0.5 * torch.sum(1 + logvar - mu**2 - logvar.exp())`: minus the divergence."""
     if re.search(r"(?i)elbo|lower_bound", code.source):
         return
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         if isinstance(node.parent, ast.BinOp) or not isinstance(node.op, ast.Sub):
             continue
         signs = dict(_signed(node, 1))
-        powers = [one for one in signs if _exponent(code, one) is not None and signs[one] < 0]
-        named = {text(_exponent(code, one)) for one in powers} - {None}
-        logs = [one for one in signs if signs[one] > 0 and _is_log(one, named)]
-        if not logs or not powers or not any(const(one) == 1 for one in signs):
+        powers = [term for term in signs if _exponent(code, term) is not None and signs[term] < 0]
+        named = {name_of(_exponent(code, power)) for power in powers} - {None}
+        logs = [term for term in signs if signs[term] > 0 and _is_log(term, named)]
+        if not logs or not powers or not any(const(term) == 1 for term in signs):
             continue
-        end, sign = _scaled(node)
+        end, sign = _whole_term(node)
         if (
             sign > 0
             and _added_to_loss(code, end, ast.Add)
@@ -371,7 +383,7 @@ def kl_with_plus(code):
 
 def _is_log(node, named):
     """Return whether a term is a logarithm, by its name or because its exponential is a term."""
-    return bool(re.search(r"(?i)log", text(node) or "")) or text(node) in named
+    return bool(re.search(r"(?i)log", name_of(node) or "")) or name_of(node) in named
 
 
 def _signed(node, sign):
@@ -382,59 +394,69 @@ def _signed(node, sign):
         yield node, sign
 
 
-def _scaled(node):
+def _whole_term(node):
     """Climb over sums and factors; return the result and its sign."""
     sign = 1
     while True:
-        up = node.parent
-        if isinstance(up, ast.Call) and method(up) in ("sum", "mean") and node in up.args:
-            node = up
-        elif isinstance(up, ast.Attribute) and up.attr in ("sum", "mean"):
-            node = up.parent
-        elif isinstance(up, ast.BinOp) and isinstance(up.op, ast.Mult | ast.Div):
-            other = up.right if node is up.left else up.left
+        parent = node.parent
+        if (
+            isinstance(parent, ast.Call)
+            and method(parent) in ("sum", "mean")
+            and node in parent.args
+        ):
+            node = parent
+        elif isinstance(parent, ast.Attribute) and parent.attr in ("sum", "mean"):
+            node = parent.parent
+        elif isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult | ast.Div):
+            other = parent.right if node is parent.left else parent.left
             if not isinstance(const(other), int | float):
                 return node, 0
-            node, sign = up, -sign if const(other) < 0 else sign
-        elif isinstance(up, ast.UnaryOp) and isinstance(up.op, ast.USub):
-            node, sign = up, -sign
+            node, sign = parent, -sign if const(other) < 0 else sign
+        elif isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub):
+            node, sign = parent, -sign
         else:
             return node, sign
 
 
 def _added_to_loss(code, node, how):
     """Return whether the value is added to a reconstruction loss, or subtracted, and no more."""
-    up = node.parent
+    parent = node.parent
     uses = [node]
-    if isinstance(up, ast.Assign):
-        name = text(up.targets[0])
-        uses = [one for one in code.uses(node.scope, name or "") if one.lineno > node.lineno]
-    weighted = [one for one in map(_weighted, uses) if isinstance(one.parent, ast.BinOp)]
+    if isinstance(parent, ast.Assign):
+        name = name_of(parent.targets[0])
+        uses = [use for use in code.uses(node.scope, name or "") if use.lineno > node.lineno]
+    weighted = [
+        sum_node for sum_node in map(_weighted_term, uses) if isinstance(sum_node.parent, ast.BinOp)
+    ]
     losses = re.compile(r"(?i)loss|recon|bce|mse|cross_entropy")
     return bool(weighted) and all(
-        isinstance(one.parent.op, how)
-        and losses.search(ast.unparse(one.parent))
-        and (how is ast.Add or one is one.parent.right and _is_descended(code, one.parent))
-        for one in weighted
+        isinstance(sum_node.parent.op, how)
+        and losses.search(ast.unparse(sum_node.parent))
+        and (
+            how is ast.Add
+            or sum_node is sum_node.parent.right
+            and _is_descended(code, sum_node.parent)
+        )
+        for sum_node in weighted
     )
 
 
 def _is_descended(code, node):
     """Return whether a difference is not negated, and its name is one of a loss."""
-    up = node.parent
-    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
-    name = getattr(code.function(node), "name", "") if isinstance(up, ast.Return) else name
+    parent = node.parent
+    name = name_of(parent.targets[0]) if isinstance(parent, ast.Assign) else None
+    name = getattr(code.function_of(node), "name", "") if isinstance(parent, ast.Return) else name
     return bool(re.search(r"(?i)loss|objective|cost", name or "")) and not negated(code, node)
 
 
-def _weighted(node):
+def _weighted_term(node):
     """Return the product `beta * kl` of a node, else the node."""
-    up = node.parent
-    if isinstance(up, ast.BinOp) and isinstance(up.op, ast.Mult):
-        factor = up.left if node is up.right else up.right
+    parent = node.parent
+    if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult):
+        factor = parent.left if node is parent.right else parent.right
         positive = isinstance(const(factor), int | float) and const(factor) > 0
-        named = re.search(r"(?i)beta|weight|lambda", text(factor) or "")
-        return up if positive or named else node
+        named = re.search(r"(?i)beta|weight|lambda", name_of(factor) or "")
+        return parent if positive or named else node
     return node
 
 
@@ -443,11 +465,13 @@ def mean_and_sum(code):
     """`F.mse_loss(recon, x)` is a mean over the pixels, and the KL divergence is a sum."""
     if re.search(r"\.(size_average|reduction) *=", code.source):
         return
-    scaled = {(one.scope, text(one.target)) for one in code.of(ast.AugAssign)}
-    for node in code.of(ast.BinOp):
+    scaled = {
+        (statement.scope, name_of(statement.target)) for statement in code.nodes_of(ast.AugAssign)
+    }
+    for node in code.nodes_of(ast.BinOp):
         if not isinstance(node.op, ast.Add) or isinstance(node.parent, ast.BinOp):
             continue
-        if any((node.scope, text(one)) in scaled for one in (node.left, node.right)):
+        if any((node.scope, name_of(side)) in scaled for side in (node.left, node.right)):
             continue
         for first, second in ((node.left, node.right), (node.right, node.left)):
             first = code.resolved(first)
@@ -475,31 +499,40 @@ def _is_summed_kl(code, node):
             node = node.right
         else:
             return False
-    whole = code.called(node) == "torch.sum" and len(node.args) == 1 and not node.keywords
+    is_sum = code.called(node) == "torch.sum" and len(node.args) == 1 and not node.keywords
     named = r"(?i)log_?(var|sigma).*exp|exp.*log_?var"
     same = r"1 \+ (\w+) - .*(\1\.exp|exp\(\1\))"
     written = ast.unparse(node)
-    return whole and bool(re.search(named, written) or re.search(same, written))
+    return is_sum and bool(re.search(named, written) or re.search(same, written))
 
 
 @rule("diffusion-sqrt", "wrong", "alpha|Alpha|sqrt")
 def noise_without_root(code):
     """`alpha_bar * x0 + (1 - alpha_bar) * noise`: the factors are the square roots."""
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         if not isinstance(node.op, ast.Add) or isinstance(node.parent, ast.BinOp):
             continue
-        sides = [one for one in (node.left, node.right) if isinstance(one, ast.BinOp)]
-        if len(sides) != 2 or not all(isinstance(one.op, ast.Mult) for one in sides):
+        sides = [side for side in (node.left, node.right) if isinstance(side, ast.BinOp)]
+        if len(sides) != 2 or not all(isinstance(side.op, ast.Mult) for side in sides):
             continue
-        names = [" ".join(names_in(one)) for one in sides]
-        noisy = [one for one in names if re.search(r"(?i)(^|[ _.])(noise|eps(ilon)?)($|[ _])", one)]
+        names = [" ".join(names_in(side)) for side in sides]
+        noisy = [
+            name for name in names if re.search(r"(?i)(^|[ _.])(noise|eps(ilon)?)($|[ _])", name)
+        ]
         alpha = r"(?i)alphas?_?(bar|hat|cumprod|prod)"
-        if len(noisy) != 1 or not all(re.search(alpha, one) for one in names):
+        if len(noisy) != 1 or not all(re.search(alpha, name) for name in names):
             continue
-        factors = [text(one) or text(getattr(one, "value", None)) or "" for one in _own(sides)]
-        values = [code.value(getattr(one, "value", one)) for one in _own(sides) if text(one)]
-        values += [code.value(one) for one in _own(sides) if isinstance(one, ast.Name)]
-        written = " ".join(ast.unparse(one) for one in values if isinstance(one, ast.AST))
+        factors = [
+            name_of(child) or name_of(getattr(child, "value", None)) or ""
+            for child in _operands(sides)
+        ]
+        values = [
+            code.value(getattr(child, "value", child))
+            for child in _operands(sides)
+            if name_of(child)
+        ]
+        values += [code.value(child) for child in _operands(sides) if isinstance(child, ast.Name)]
+        written = " ".join(ast.unparse(value) for value in values if isinstance(value, ast.AST))
         if not re.search(r"(?i)sqrt|\*\* *0?\.5|root|pow", " ".join([*factors, written, *names])):
             if not re.search(r"sqrt|\*\* 0\.5|pow", ast.unparse(node)):
                 yield node
@@ -508,20 +541,28 @@ def noise_without_root(code):
 
 def _one_root(code):
     """`ab.sqrt()[t] * x + (1 - ab[t]) * noise`: the root of one factor, and not of the other."""
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         if not isinstance(node.op, ast.Add):
             continue
-        sides = [one for one in (node.left, node.right) if isinstance(one, ast.BinOp)]
-        if len(sides) != 2 or not all(isinstance(one.op, ast.Mult) for one in sides):
+        sides = [side for side in (node.left, node.right) if isinstance(side, ast.BinOp)]
+        if len(sides) != 2 or not all(isinstance(side.op, ast.Mult) for side in sides):
             continue
-        noisy = [any(map(_is_drawn, (one.left, one.right))) for one in sides]
+        noisy = [any(map(_is_drawn, (side.left, side.right))) for side in sides]
         if noisy.count(True) != 1:
             continue
-        a, b = ([_factor(code, one) for one in (side.left, side.right)] for side in sides)
-        pairs = [(one, two) for one in a for two in b if one and two and one[0] == two[0]]
-        if any(one[1] != two[1] and one[2] != two[2] for one, two in pairs):
+        a, b = ([_factor(code, operand) for operand in (side.left, side.right)] for side in sides)
+        pairs = [
+            (first, second)
+            for first in a
+            for second in b
+            if first and second and first[0] == second[0]
+        ]
+        if any(first[1] != second[1] and first[2] != second[2] for first, second in pairs):
             yield node
-        elif any(one[1] != two[1] and not one[2] and _PRODUCT.search(one[0]) for one, two in pairs):
+        elif any(
+            first[1] != second[1] and not first[2] and _PRODUCT.search(first[0])
+            for first, second in pairs
+        ):
             if not all(_PRODUCT.search(" ".join(names_in(side))) for side in sides):
                 yield node
 
@@ -532,7 +573,7 @@ _NOISE = re.compile(r"(?i)^(noise|eps(ilon)?|z)(_\w+)?$|_noise$")
 
 def _is_drawn(node):
     """Return whether a factor is noise, by its name or as `torch.randn_like(x)`."""
-    return bool(_NOISE.search(last(node))) or method(node) in ("randn_like", "randn")
+    return bool(_NOISE.search(last_name(node))) or method(node) in ("randn_like", "randn")
 
 
 def _factor(code, node, depth=0):
@@ -542,28 +583,32 @@ def _factor(code, node, depth=0):
     if isinstance(node, ast.Subscript):
         return _factor(code, node.value, depth + 1)
     if isinstance(node, ast.Call):
-        name, given = method(node), node.args[0] if node.args else None
+        name, operand = method(node), node.args[0] if node.args else None
         if name == "sqrt":
-            inner = _factor(code, given if code.called(node) else receiver(node), depth + 1)
+            inner = _factor(code, operand if code.called(node) else receiver(node), depth + 1)
             return inner and (*inner[:2], True)
         if name in ("view", "reshape", "unsqueeze", "to", "gather", "expand", "index_select"):
             return _factor(code, receiver(node), depth + 1)
-        if isinstance(node.func, ast.Name) and name in ("extract", "_extract", "gather") and given:
-            return _factor(code, given, depth + 1)
+        if (
+            isinstance(node.func, ast.Name)
+            and name in ("extract", "_extract", "gather")
+            and operand
+        ):
+            return _factor(code, operand, depth + 1)
         return None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         inner = _factor(code, node.left, depth + 1) if const(node.right) == 0.5 else None
         return inner and (*inner[:2], True)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
-        whole = const(node.left) in (1, 1.0) and _factor(code, node.right, depth + 1)
-        return (whole[0], not whole[1], whole[2]) if whole and not whole[2] else None
+        factor = const(node.left) in (1, 1.0) and _factor(code, node.right, depth + 1)
+        return (factor[0], not factor[1], factor[2]) if factor and not factor[2] else None
     if not isinstance(node, ast.Name | ast.Attribute):
         return None
     value = code.value(node)
     composite = isinstance(value, ast.Call | ast.BinOp | ast.Subscript)
     inner = _factor(code, value, depth + 1) if composite else None
-    return inner if inner is not None and depth < 4 else (text(node), False, False)
+    return inner if inner is not None and depth < 4 else (name_of(node), False, False)
 
 
-def _own(sides):
-    return [one for side in sides for one in (side.left, side.right)]
+def _operands(sides):
+    return [operand for side in sides for operand in (side.left, side.right)]

@@ -10,20 +10,20 @@ from helpers.review.rules.parameters import optimizers
 from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
-    above,
+    ancestors,
     argument,
     const,
-    inside,
+    is_inside,
     method,
+    name_of,
     receiver,
-    text,
 )
 
 
 def outer_loops(code):
     """Yield the outermost loops of each function."""
     for loop in code.loops:
-        if not any(above(loop, *LOOPS)):
+        if not any(ancestors(loop, *LOOPS)):
             yield loop
 
 
@@ -32,11 +32,13 @@ def no_zero_grad(code):
     """A loop with `backward()` and `step()`, without `zero_grad()` in it or around it."""
     for loop in outer_loops(code):
         order = events(code, loop)
-        backward = [one for one in order if one.what == "backward"]
-        step = [one for one in order if one.what in ("step", "scaled")]
-        if backward and step and not any(one.what == "zero_grad" for one in order):
-            around = code.function(loop)
-            if _clears(code, around) or _clears(code, code.function(step[0].call)):
+        backward = [event for event in order if event.kind == "backward"]
+        step = [event for event in order if event.kind in ("step", "scaled")]
+        if backward and step and not any(event.kind == "zero_grad" for event in order):
+            function = code.function_of(loop)
+            if _clears_gradients(code, function) or _clears_gradients(
+                code, code.function_of(step[0].call)
+            ):
                 continue
             if not _of_new_tensors(code, step[0].call, loop):
                 yield backward[0].call
@@ -47,34 +49,36 @@ def no_zero_grad(code):
 
 def _of_new_tensors(code, step, loop):
     """Return whether the loop makes the optimizer of a step, for tensors that it also makes."""
-    built = code.value(receiver(step))
-    given = argument(built, "params", 0) if isinstance(built, ast.Call) else None
-    return isinstance(given, ast.List) and inside(built, loop)
+    value = code.value(receiver(step))
+    params = argument(value, "params", 0) if isinstance(value, ast.Call) else None
+    return isinstance(params, ast.List) and is_inside(value, loop)
 
 
 def _step_of_lightning(code):
     """`self.automatic_optimization = False` in a class that steps and never clears gradients."""
-    for owner in code.of(ast.ClassDef):
+    for owner in code.nodes_of(ast.ClassDef):
         manual = owner.attributes.get("self.automatic_optimization", ())
-        if not any(const(one.value) is False for one in manual) or _clears(code, owner):
+        if not any(const(assignment.value) is False for assignment in manual) or _clears_gradients(
+            code, owner
+        ):
             continue
         step = code.functions.get((owner.name, "training_step"))
         order = events(code, step, 3) if step is not None else []
         calls = [*code.calls_under(step, 3)] if step is not None else []
-        back = [one for one in calls if method(one) in ("manual_backward", "backward")]
-        stepped = any(one.what in ("step", "scaled") for one in order)
-        if back and stepped and not any("grad" in method(one) for one in calls):
-            yield back[0]
+        backward_calls = [call for call in calls if method(call) in ("manual_backward", "backward")]
+        stepped = any(event.kind in ("step", "scaled") for event in order)
+        if backward_calls and stepped and not any("grad" in method(call) for call in calls):
+            yield backward_calls[0]
 
 
 def _by_hand_not_cleared(code):
     """`w -= rate * w.grad` in a loop that never clears the gradient of `w`."""
     for loop in outer_loops(code):
-        back = [one for one in code.methods(loop, "backward") if not code.called(one)]
+        backward_calls = [call for call in code.methods(loop, "backward") if not code.called(call)]
         if (
-            len(back) != 1
-            or _clears(code, loop)
-            or re.search(r"detach|requires_grad", code.part(loop))
+            len(backward_calls) != 1
+            or _clears_gradients(code, loop)
+            or re.search(r"detach|requires_grad", code.source_of(loop))
         ):
             continue
         for node in code.walk(loop):
@@ -82,26 +86,27 @@ def _by_hand_not_cleared(code):
             if name and not _renewed_in(code, name.split(".")[0], loop):
                 off = no_graph(code, node) or ".data" in ast.unparse(node)
                 if off:  # else the update raises an error
-                    yield back[0]
+                    yield backward_calls[0]
                 break
 
 
 def _moved_by_gradient(node):
     """Return the name in `w -= rate * w.grad`, `w.data.sub_(…)` and the like."""
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub):
-        target, given = text(node.target), ast.unparse(node.value)
+        target, update = name_of(node.target), ast.unparse(node.value)
     elif method(node) in ("sub_", "add_") and receiver(node) is not None:
-        target, given = text(receiver(node)), ", ".join(map(ast.unparse, node.args))
+        target, update = name_of(receiver(node)), ", ".join(map(ast.unparse, node.args))
     else:
         return None
     name = (target or "").removesuffix(".data")
-    return name if name and re.search(rf"\b{re.escape(name)}\.grad\b", given) else None
+    return name if name and re.search(rf"\b{re.escape(name)}\.grad\b", update) else None
 
 
 def _renewed_in(code, name, loop):
     """Return whether the loop creates the tensor again, which gives it a new gradient."""
     return any(
-        isinstance(one, ast.Assign) and name in map(text, one.targets) for one in code.walk(loop)
+        isinstance(node, ast.Assign) and name in map(name_of, node.targets)
+        for node in code.walk(loop)
     )
 
 
@@ -110,28 +115,28 @@ def _one_not_cleared(code):
     models = {name: model for _, name, _, model in optimizers(code)}
     for loop in outer_loops(code):
         order = events(code, loop)
-        cleared = {one.name for one in order if one.what == "zero_grad"}
+        cleared = {event.name for event in order if event.kind == "zero_grad"}
         yield from _other_cleared(code, order, cleared)
         if not cleared or not cleared <= {*models, *models.values()}:
             continue
-        for n, one in enumerate(order):
-            if one.what in ("step", "scaled") and models.get(one.name) and len(models) > 1:
-                before = [e.call for e in order[:n] if e.what == "backward"]
-                shown = {one.name, models[one.name]}
+        for n, event in enumerate(order):
+            if event.kind in ("step", "scaled") and models.get(event.name) and len(models) > 1:
+                before = [e.call for e in order[:n] if e.kind == "backward"]
+                shown = {event.name, models[event.name]}
                 if before and not shown & cleared and not _cleared_elsewhere(code, shown):
                     yield before[-1]
 
 
 def _other_cleared(code, order, cleared):
     """Yield the backward pass before the step of an optimizer, if only others are cleared."""
-    stepped = {one.name for one in order if one.what == "step"}
+    stepped = {event.name for event in order if event.kind == "step"}
     known = [name for _, name, _, _ in optimizers(code)]
     if len(stepped) != 2 or len(cleared) != 1 or not cleared < stepped or known:
         return
     (name,) = stepped - cleared
-    for n, one in enumerate(order):
-        if one.what == "step" and one.name == name and not _cleared_elsewhere(code, {name}):
-            before = [e.call for e in order[:n] if e.what == "backward"]
+    for n, event in enumerate(order):
+        if event.kind == "step" and event.name == name and not _cleared_elsewhere(code, {name}):
+            before = [e.call for e in order[:n] if e.kind == "backward"]
             yield from before[-1:]
             return
 
@@ -141,8 +146,8 @@ def _cleared_elsewhere(code, names):
     return re.search(rf"({written})\.zero_grad|\.grad\s*=|zero_\(\)|set_to_none", code.source)
 
 
-def _clears(code, node):
-    source = code.source if node is code.tree else code.part(node)
+def _clears_gradients(code, node):
+    source = code.source if node is code.tree else code.source_of(node)
     return bool(
         re.search(r"\.grad\s*=\s*None|zero_?grad|zero_\(\)|clear_grad|\.grad = ", source, re.I)
     )
@@ -154,8 +159,10 @@ def zero_between(code):
     for node in code.nodes:
         if not isinstance(node, (*LOOPS, *FUNCTIONS)):
             continue
-        for a, b, c in zip(*(_plain(code, node)[n:] for n in range(3)), strict=False):
-            if (a.what, b.what, c.what) == ("backward", "zero_grad", "step") and b.name == c.name:
+        for a, b, c in zip(
+            *(_unconditional_events(code, node)[n:] for n in range(3)), strict=False
+        ):
+            if (a.kind, b.kind, c.kind) == ("backward", "zero_grad", "step") and b.name == c.name:
                 if (
                     is_optimizer(code, receiver(b.call))
                     and a.call.parent.parent is c.call.parent.parent
@@ -163,15 +170,15 @@ def zero_between(code):
                     yield b.call
 
 
-def _plain(code, node):
+def _unconditional_events(code, node):
     """Return the events of the statements of a body, without the statements in branches."""
     kinds = {"backward", "zero_grad", "step"}
     sequence = []
     for statement in node.body:
         sequence += [
-            one
-            for one in events(code, statement, 0)
-            if one.what in kinds and one.call.parent is statement
+            event
+            for event in events(code, statement, 0)
+            if event.kind in kinds and event.call.parent is statement
         ]
     return sequence
 
@@ -184,36 +191,38 @@ def zero_once_an_epoch(code):
             if not isinstance(loop, LOOPS):
                 continue
             inner = events(code, loop)
-            kinds = {one.what for one in inner}
-            direct = [one for one in events(code, loop, 0) if one.what in ("step", "backward")]
-            stepped = [one for one in direct if not any(above_within(one.call, loop))]
+            kinds = {event.kind for event in inner}
+            direct = [
+                event for event in events(code, loop, 0) if event.kind in ("step", "backward")
+            ]
+            stepped = [event for event in direct if not any(above_within(event.call, loop))]
             if not {"backward", "step"} <= kinds or "zero_grad" in kinds or len(stepped) < 2:
                 continue
-            own = [s for s in outer.body if s is not loop]
-            zero = [e for s in own for e in events(code, s, 0) if e.what == "zero_grad"]
-            if zero and not _clears(code, loop):
+            siblings = [s for s in outer.body if s is not loop]
+            zero = [e for s in siblings for e in events(code, s, 0) if e.kind == "zero_grad"]
+            if zero and not _clears_gradients(code, loop):
                 yield zero[0].call
     yield from _zero_once_a_function(code)
 
 
 def _zero_once_a_function(code):
     """`zero_grad()` before the loop over the batches of a function that trains for an epoch."""
-    for function in code.of(*FUNCTIONS):
-        loops = [one for one in function.body if isinstance(one, ast.For)]
-        if len(loops) != 1 or not batch_loop(code, loops[0]) or _clears(code, loops[0]):
+    for function in code.nodes_of(*FUNCTIONS):
+        loops = [loop for loop in function.body if isinstance(loop, ast.For)]
+        if len(loops) != 1 or not batch_loop(code, loops[0]) or _clears_gradients(code, loops[0]):
             continue
-        direct = [o for o in events(code, loops[0], 0) if o.what in ("step", "backward", "scaled")]
-        direct = [one for one in direct if not any(above_within(one.call, loops[0]))]
-        inner = [next(above(one.call, *LOOPS), None) for one in direct]
+        direct = [o for o in events(code, loops[0], 0) if o.kind in ("step", "backward", "scaled")]
+        direct = [event for event in direct if not any(above_within(event.call, loops[0]))]
+        inner = [next(ancestors(event.call, *LOOPS), None) for event in direct]
         zero = [
-            one
+            event
             for statement in function.body[: function.body.index(loops[0])]
-            for one in events(code, statement, 0)
-            if one.what == "zero_grad"
+            for event in events(code, statement, 0)
+            if event.kind == "zero_grad"
         ]
-        both = {"backward"} < {one.what for one in direct} and {*inner} == {loops[0]}
+        both = {"backward"} < {event.kind for event in direct} and {*inner} == {loops[0]}
         if zero and both and len(events(code, loops[0], 2)) >= len(direct):
-            if not any(one.what == "zero_grad" for one in events(code, loops[0], 3)):
+            if not any(event.kind == "zero_grad" for event in events(code, loops[0], 3)):
                 yield zero[-1].call
 
 
@@ -232,12 +241,12 @@ def retain_graph(code):
     for call in code.calls:
         if method(call) != "backward" or code.called(call):
             continue
-        loop = next(above(call, *LOOPS), None)
+        loop = next(ancestors(call, *LOOPS), None)
         if loop is None or code.const(argument(call, "retain_graph", 1)) is not True:
             continue
-        alone = len(code.methods(code.function(call), "backward", "grad", follow=1)) == 1
-        value = code.value(receiver(call)) if text(receiver(call)) else None
-        if alone and isinstance(value, ast.AST) and inside(value, loop):
+        alone = len(code.methods(code.function_of(call), "backward", "grad", follow=1)) == 1
+        value = code.value(receiver(call)) if name_of(receiver(call)) else None
+        if alone and isinstance(value, ast.AST) and is_inside(value, loop):
             yield call
 
 
@@ -249,23 +258,23 @@ def no_step(code):
         return
     for loop in outer_loops(code):
         order = events(code, loop, 3)
-        for one in order:
-            if one.what == "zero_grad" and kind(code, receiver(one.call)) == "optimizer":
-                if any(other.what == "backward" for other in order):
-                    yield one.call
+        for event in order:
+            if event.kind == "zero_grad" and kind(code, receiver(event.call)) == "optimizer":
+                if any(other.kind == "backward" for other in order):
+                    yield event.call
                     break
 
 
 @rule("training-accumulate-inverted", "wrong")
 def accumulation_inverted(code):
     """`if step % accumulate: optimizer.step()` without `== 0`: it steps in the other batches."""
-    for node in code.of(ast.If):
+    for node in code.nodes_of(ast.If):
         test = node.test
         if not isinstance(test, ast.BinOp) or not isinstance(test.op, ast.Mod):
             continue
         if re.search(r"(?i)accum", ast.unparse(test.right)):
-            inner = [one for statement in node.body for one in events(code, statement, 1)]
-            if any(one.what in ("step", "scaled") for one in inner):
+            inner = [event for statement in node.body for event in events(code, statement, 1)]
+            if any(event.kind in ("step", "scaled") for event in inner):
                 yield node
 
 
@@ -275,20 +284,32 @@ def accumulation_cleared(code):
     for loop in code.loops:
         if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.AST):
             continue
-        order = [one for one in events(code, loop, 0) if one.what in _ACCUMULATED]
-        own = [one for one in order if next(above(one.call, *LOOPS), None) is loop]
-        cleared = [one for one in own if one.what == "zero_grad" and not any(_ifs(one, loop))]
-        stepped = [one for one in own if one.what in ("step", "scaled")]
-        back = [one for one in own if one.what == "backward" and not any(_ifs(one, loop))]
-        same = len(cleared) == len(stepped) == len({one.name for one in cleared})
-        if not cleared or not same or len(back) != 1:
+        order = [event for event in events(code, loop, 0) if event.kind in _ACCUMULATED]
+        direct = [event for event in order if next(ancestors(event.call, *LOOPS), None) is loop]
+        cleared = [
+            event
+            for event in direct
+            if event.kind == "zero_grad" and not any(_branches_around(event, loop))
+        ]
+        stepped = [event for event in direct if event.kind in ("step", "scaled")]
+        backward_events = [
+            event
+            for event in direct
+            if event.kind == "backward" and not any(_branches_around(event, loop))
+        ]
+        same = len(cleared) == len(stepped) == len({event.name for event in cleared})
+        if not cleared or not same or len(backward_events) != 1:
             continue
-        guards = [one.test for one in _ifs(stepped[0], loop)]
-        skips = [one for one in _skipped(loop, stepped[0]) if one.lineno > cleared[0].call.lineno]
-        guards += [one.test for one in skips]
-        if any(_every_nth(one) or _counts(one) for one in guards):
+        guards = [branch.test for branch in _branches_around(stepped[0], loop)]
+        skips = [
+            skip
+            for skip in _skipping_branches(loop, stepped[0])
+            if skip.lineno > cleared[0].call.lineno
+        ]
+        guards += [branch.test for branch in skips]
+        if any(_every_nth(guard) or _counts_steps(guard) for guard in guards):
             pairs = zip(cleared, stepped, strict=True)
-            if all(one.name in (two.name, _model_of(code, two.name)) for one, two in pairs):
+            if all(pair.name in (two.name, _model_of(code, two.name)) for pair, two in pairs):
                 yield cleared[0].call
 
 
@@ -299,18 +320,24 @@ def accumulation_undivided(code):
         return
     for loop in code.loops:
         if _is_micro_loop(code, loop):
-            yield from [one.call for one in events(code, loop, 0) if one.what == "backward"][:1]
+            yield from [event.call for event in events(code, loop, 0) if event.kind == "backward"][
+                :1
+            ]
         if not isinstance(loop, ast.For) or not batch_loop(code, loop):
             continue
-        order = [one for one in events(code, loop, 0) if one.what in _ACCUMULATED]
-        stepped = [one for one in order if one.what in ("step", "scaled")]
-        back = [one for one in order if one.what == "backward"]
-        if len(stepped) != 1 or len(back) != 1 or any(_ifs(back[0], loop)):
+        order = [event for event in events(code, loop, 0) if event.kind in _ACCUMULATED]
+        stepped = [event for event in order if event.kind in ("step", "scaled")]
+        backward_events = [event for event in order if event.kind == "backward"]
+        if (
+            len(stepped) != 1
+            or len(backward_events) != 1
+            or any(_branches_around(backward_events[0], loop))
+        ):
             continue
-        tests = [ast.unparse(one.test) for one in _ifs(stepped[0], loop)]
-        every = [one for one in tests if "%" in one and _ACCUMULATES.search(one)]
+        tests = [ast.unparse(branch.test) for branch in _branches_around(stepped[0], loop)]
+        every = [test for test in tests if "%" in test and _ACCUMULATES.search(test)]
         if every and not re.match(r"\w+ [+-] \d+ %", every[0]):  # a rule of its own
-            yield back[0].call
+            yield backward_events[0].call
 
 
 _ACCUMULATES = re.compile("(?i)accum|grad_acc")
@@ -323,22 +350,22 @@ def _is_micro_loop(code, loop):
     )
     if not counted or not _ACCUMULATES.search(ast.unparse(loop.iter)):
         return False
-    kinds = [one.what for one in events(code, loop, 0)]
+    kinds = [event.kind for event in events(code, loop, 0)]
     return kinds.count("backward") == 1 and not {"step", "scaled", "zero_grad"} & {*kinds}
 
 
 _ACCUMULATED = ("zero_grad", "step", "scaled", "backward")
 
 
-def _skipped(loop, stepped):
+def _skipping_branches(loop, stepped):
     """Yield `if count < accumulate: continue` between the backward pass and the step."""
-    for one in loop.body:
-        if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Continue):
-            if not one.orelse and one.lineno < stepped.call.lineno:
-                yield one
+    for branch in loop.body:
+        if isinstance(branch, ast.If) and isinstance(branch.body[-1], ast.Continue):
+            if not branch.orelse and branch.lineno < stepped.call.lineno:
+                yield branch
 
 
-def _counts(test):
+def _counts_steps(test):
     """Return True for `step % 4 == 0` with any number, and for `count < accumulate`."""
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         left, right = test.left, test.comparators[0]
@@ -346,20 +373,20 @@ def _counts(test):
         counted = isinstance(test.ops[0], ast.Lt | ast.GtE | ast.Eq | ast.NotEq)
         named = re.search(r"(?i)accum", ast.unparse(right))
         return modulo and const(right) == 0 or bool(counted and named)
-    return isinstance(test, ast.BoolOp) and any(_counts(one) for one in test.values)
+    return isinstance(test, ast.BoolOp) and any(_counts_steps(value) for value in test.values)
 
 
-def _ifs(one, loop):
-    return above_within(one.call, loop)
+def _branches_around(event, loop):
+    return above_within(event.call, loop)
 
 
 def _every_nth(test):
     """Return True for `(i + 1) % accumulation == 0`."""
     return any(
-        isinstance(one, ast.BinOp)
-        and isinstance(one.op, ast.Mod)
-        and re.search(r"(?i)accum", ast.unparse(one.right))
-        for one in ast.walk(test)
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Mod)
+        and re.search(r"(?i)accum", ast.unparse(node.right))
+        for node in ast.walk(test)
     )
 
 
@@ -371,23 +398,23 @@ def _model_of(code, optimizer):
 def only_last_batch(code):
     """`step()` or `loss.backward()` below the loop over the batches: only the last batch counts."""
     for loop in code.loops:
-        order = [one for one in events(code, loop, 0) if one.what in _ACCUMULATED]
-        kinds = {one.what for one in order}
+        order = [event for event in events(code, loop, 0) if event.kind in _ACCUMULATED]
+        kinds = {event.kind for event in order}
         if kinds & {"step", "scaled"}:
             continue
-        below = [one for one in _below(code, loop) if one.what in _ACCUMULATED]
-        stepped = [one for one in below if one.what in ("step", "scaled")]
+        below = [event for event in _events_below(code, loop) if event.kind in _ACCUMULATED]
+        stepped = [event for event in below if event.kind in ("step", "scaled")]
         if kinds == {"zero_grad", "backward"} and stepped and stepped[0] is below[0]:
-            cleared = next(one for one in order if one.what == "zero_grad")
+            cleared = next(event for event in order if event.kind == "zero_grad")
             if stepped[0].name in (cleared.name, _optimizer_of(code, cleared.name)):
                 yield stepped[0].call
         elif not kinds and stepped and batch_loop(code, loop):
-            back = [one for one in below if one.what == "backward"]
-            if back and _of_last_pass(code, loop, back[0]):
-                yield back[0].call
+            backward_events = [event for event in below if event.kind == "backward"]
+            if backward_events and _of_last_pass(code, loop, backward_events[0]):
+                yield backward_events[0].call
 
 
-def _below(code, loop):
+def _events_below(code, loop):
     """Return the events of the statements from a loop to the next loop in its block."""
     body = next((b for b in (loop.parent.body,) if isinstance(b, list) and loop in b), [])
     sequence = []
@@ -399,38 +426,48 @@ def _below(code, loop):
 
 
 def _optimizer_of(code, model):
-    return next((name for _, name, _, one in optimizers(code) if one == model), None)
+    return next((name for _, name, _, optimizer in optimizers(code) if optimizer == model), None)
 
 
-def _of_last_pass(code, loop, back):
+def _of_last_pass(code, loop, backward_event):
     """Return whether each iteration of the loop replaces the loss instead of adding to it."""
-    name = text(receiver(back.call))
+    name = name_of(receiver(backward_event.call))
     values = loop.scope.assigned.get(name or "", ())
-    inner = [one for one in values if inside(one.statement, loop)]
+    inner = [assignment for assignment in values if is_inside(assignment.statement, loop)]
     added = any(
-        isinstance(one, ast.AugAssign) and text(one.target) == name for one in code.walk(loop)
+        isinstance(node, ast.AugAssign) and name_of(node.target) == name for node in code.walk(loop)
     )
-    plain = inner and not added and not any(name in ast.unparse(one.value) for one in inner)
-    value = code.value(receiver(back.call)) if name else None
-    return plain and isinstance(value, ast.Call) and inside(value, loop)
+    plain = (
+        inner
+        and not added
+        and not any(name in ast.unparse(expression.value) for expression in inner)
+    )
+    value = code.value(receiver(backward_event.call)) if name else None
+    return plain and isinstance(value, ast.Call) and is_inside(value, loop)
 
 
 @rule("training-step-twice", "wrong")
 def step_twice(code):
     """`if (i + 1) % accumulate == 0: optimizer.step()`, and `optimizer.step()` again below it."""
     for loop in code.loops:
-        own = [o for o in events(code, loop, 0) if next(above(o.call, *LOOPS), None) is loop]
-        back = [one for one in own if one.what == "backward"]
-        stepped = [one for one in own if one.what == "step"]
-        if len(back) != 1 or len(stepped) != 2 or len({one.name for one in stepped}) != 1:
+        direct = [o for o in events(code, loop, 0) if next(ancestors(o.call, *LOOPS), None) is loop]
+        backward_events = [event for event in direct if event.kind == "backward"]
+        stepped = [event for event in direct if event.kind == "step"]
+        if (
+            len(backward_events) != 1
+            or len(stepped) != 2
+            or len({event.name for event in stepped}) != 1
+        ):
             continue
-        first, second = ([*above(one.call, ast.If)] for one in stepped)
-        tests = [one.test for one in first if inside(one, loop)]
-        if not [one for one in second if inside(one, loop)] and any(map(_modulo, tests)):
+        first, second = ([*ancestors(event.call, ast.If)] for event in stepped)
+        tests = [branch.test for branch in first if is_inside(branch, loop)]
+        if not [branch for branch in second if is_inside(branch, loop)] and any(
+            map(_has_modulo, tests)
+        ):
             yield stepped[1].call
 
 
-def _modulo(test):
+def _has_modulo(test):
     return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
 
 
@@ -441,11 +478,11 @@ def no_backward(code):
         return
     for loop in outer_loops(code):
         order = events(code, loop, 3)
-        cleared = {one.name for one in order if one.what == "zero_grad"}
-        for one in order:
-            if one.what == "step" and one.name in cleared:
-                if kind(code, receiver(one.call)) == "optimizer":
-                    yield one.call
+        cleared = {event.name for event in order if event.kind == "zero_grad"}
+        for event in order:
+            if event.kind == "step" and event.name in cleared:
+                if kind(code, receiver(event.call)) == "optimizer":
+                    yield event.call
                     break
 
 
@@ -457,8 +494,8 @@ def training_without_graph(code):
             continue
         value = code.resolved(receiver(call))
         if isinstance(value, ast.Call | ast.BinOp) and no_graph(code, value):
-            around = code.part(code.function(call))
-            if not re.search(r"enable_grad|set_grad_enabled|requires_grad|ctx", around):
+            function_source = code.source_of(code.function_of(call))
+            if not re.search(r"enable_grad|set_grad_enabled|requires_grad|ctx", function_source):
                 yield call
 
 
@@ -466,8 +503,12 @@ def training_without_graph(code):
 def step_before_backward(code):
     """`zero_grad()`, `step()`, `backward()`: the step comes before the gradient."""
     for loop in code.loops:
-        order = [one for one in _plain(code, loop) if one.what in ("zero_grad", "step", "backward")]
-        if [one.what for one in order] == ["zero_grad", "step", "backward"]:
+        order = [
+            event
+            for event in _unconditional_events(code, loop)
+            if event.kind in ("zero_grad", "step", "backward")
+        ]
+        if [event.kind for event in order] == ["zero_grad", "step", "backward"]:
             if order[0].name == order[1].name and is_optimizer(code, receiver(order[1].call)):
                 yield order[1].call
 
@@ -475,8 +516,8 @@ def step_before_backward(code):
 @rule("backward-result", "raises")
 def keeps_none(code):
     """`loss = loss.backward()`: `backward()` returns None."""
-    for node in code.of(ast.Assign):
-        name = text(node.targets[0])
+    for node in code.nodes_of(ast.Assign):
+        name = name_of(node.targets[0])
         if method(node.value) == "backward" and not code.called(node.value) and name:
-            if text(receiver(node.value)) == name and code.uses(node.scope, name):
+            if name_of(receiver(node.value)) == name and code.uses(node.scope, name):
                 yield node

@@ -9,13 +9,13 @@ from helpers.review.registry import rule
 from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
-    above,
-    last,
+    ancestors,
+    last_name,
     method,
+    name_of,
     names_in,
     place,
     receiver,
-    text,
 )
 
 
@@ -23,15 +23,22 @@ from helpers.review.syntax import (
 def total_of_losses(code):
     """`total += loss` after `loss.backward()`: the sum keeps every graph."""
     for node in code.nodes:
-        target, value = _added(node)
-        loop = next(above(node, *LOOPS), None) if target else None
+        target, value = _addition(node)
+        loop = next(ancestors(node, *LOOPS), None) if target else None
         if loop is None or no_graph(code, node) or not has_graph(code, value, node.scope.backward):
             continue
         differentiated = any(
-            text(receiver(call)) in names_in(value) for call in code.methods(loop, "backward")
+            name_of(receiver(call)) in names_in(value) for call in code.methods(loop, "backward")
         ) or _passed_to_backward(code, value, loop)
         if _in_dict(code, value) is not None:
-            loop = next((one for one in above(loop, *LOOPS) if code.methods(one, "backward")), loop)
+            loop = next(
+                (
+                    outer_loop
+                    for outer_loop in ancestors(loop, *LOOPS)
+                    if code.methods(outer_loop, "backward")
+                ),
+                loop,
+            )
             differentiated = bool(code.methods(loop, "backward"))
         if differentiated and _outlives(code, _container(code, target, loop), loop):
             yield node
@@ -63,27 +70,27 @@ def meter_of_losses(code):
     for call in code.calls:
         if method(call) not in ("update", "add") or not call.args or no_graph(code, call):
             continue
-        loop = next(above(call, *LOOPS), None)
+        loop = next(ancestors(call, *LOOPS), None)
         if loop is None or not has_graph(code, call.args[0], call.scope.backward):
             continue
         source = _in_dict(code, call.args[0])
         if source is not None:
-            loop = next(above(source, *LOOPS), loop)
-        own = kind(code, receiver(call)) or ""
-        update = code.functions.get((own.removeprefix("object:"), method(call)))
-        if own.startswith("object:") and update is not None and _adds_up(update):
+            loop = next(ancestors(source, *LOOPS), loop)
+        meter_kind = kind(code, receiver(call)) or ""
+        update = code.functions.get((meter_kind.removeprefix("object:"), method(call)))
+        if meter_kind.startswith("object:") and update is not None and _adds_up(update):
             if code.methods(loop, "backward", "manual_backward"):
                 yield call
 
 
 def _adds_up(update):
     """Return whether `self.sum += value * n` adds the first parameter without detaching it."""
-    names = [one.arg for one in update.args.args]
+    names = [parameter.arg for parameter in update.args.args]
     for node in ast.walk(update):
-        if isinstance(node, ast.AugAssign) and (text(node.target) or "").startswith("self."):
-            used = [one for one in ast.walk(node.value) if isinstance(one, ast.Name)]
-            if len(names) > 1 and names[1] in {one.id for one in used}:
-                cut = {last(one) for one in ast.walk(node.value)} & (_CUT | {"float"})
+        if isinstance(node, ast.AugAssign) and (name_of(node.target) or "").startswith("self."):
+            used = [child for child in ast.walk(node.value) if isinstance(child, ast.Name)]
+            if len(names) > 1 and names[1] in {child.id for child in used}:
+                cut = {last_name(child) for child in ast.walk(node.value)} & (_CUT | {"float"})
                 return not cut
     return False
 
@@ -94,8 +101,8 @@ _CUT = {"item", "detach", "float", "numpy", "tolist", "data"}
 def _is_cut(value):
     """Return whether an expression leaves the graph; a variable may be called `data`."""
     return any(
-        isinstance(one, ast.Attribute) and one.attr in _CUT or last(one) == "float"
-        for one in ast.walk(value)
+        isinstance(node, ast.Attribute) and node.attr in _CUT or last_name(node) == "float"
+        for node in ast.walk(value)
     )
 
 
@@ -113,8 +120,10 @@ def has_graph(code, node, names):
             return False
         source = _in_dict(code, node)
         if source is not None and not no_graph(code, source):
-            return any(has_graph(code, one, source.scope.backward) for one in source.values)
-        return text(node) in names or kind(code, node) == "loss"
+            return any(
+                has_graph(code, expression, source.scope.backward) for expression in source.values
+            )
+        return name_of(node) in names or kind(code, node) == "loss"
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Attribute) and not code.dotted(node.func):
@@ -126,22 +135,22 @@ def has_graph(code, node, names):
 def _passed_to_backward(code, value, loop):
     """Return True for `accelerator.backward(loss)` and `fabric.backward(loss)` in the loop."""
     return any(
-        len(call.args) >= 1 and text(call.args[0]) in names_in(value) and text(call.args[0])
+        len(call.args) >= 1 and name_of(call.args[0]) in names_in(value) and name_of(call.args[0])
         for call in code.methods(loop, "backward")
     )
 
 
-def _added(node):
+def _addition(node):
     """Return name and value of `name += value` or `name = name + value`."""
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-        return text(node.target), node.value
+        return name_of(node.target), node.value
     if (
         isinstance(node, ast.Assign)
         and len(node.targets) == 1
         and isinstance(node.value, ast.BinOp)
     ):
-        target = text(node.targets[0])
-        if isinstance(node.value.op, ast.Add) and target and target == text(node.value.left):
+        target = name_of(node.targets[0])
+        if isinstance(node.value.op, ast.Add) and target and target == name_of(node.value.left):
             return target, node.value.right
     return None, None
 
@@ -149,17 +158,17 @@ def _added(node):
 def _outlives(code, name, loop):
     """Return whether the name is assigned before the loop and is not the differentiated loss."""
     if name in loop.scope.backward or any(
-        text(receiver(call)) == name for call in code.methods(loop, "detach_")
+        name_of(receiver(call)) == name for call in code.methods(loop, "detach_")
     ):
         return False
     assignments = loop.scope.assigned.get(name, ())
     again = [
-        one
-        for one in assignments
-        if loop.lineno <= one.statement.lineno <= loop.end_lineno
-        and not (isinstance(one.value, ast.BinOp) and text(one.value.left) == name)
+        assignment
+        for assignment in assignments
+        if loop.lineno <= assignment.statement.lineno <= loop.end_lineno
+        and not (isinstance(assignment.value, ast.BinOp) and name_of(assignment.value.left) == name)
     ]
-    before = [one for one in assignments if one.end < place(loop)]
+    before = [assignment for assignment in assignments if assignment.end < place(loop)]
     return not again and (bool(before) or name.startswith("self."))
 
 
@@ -169,21 +178,25 @@ def list_of_losses(code):
     for call in code.calls:
         if method(call) != "append" or len(call.args) != 1 or no_graph(code, call):
             continue
-        given, loop = call.args[0], next(above(call, *LOOPS), None)
-        given = code.origin(given) if isinstance(given, ast.Subscript | ast.Name) else given
-        name = text(given)
-        if loop is None or not isinstance(given, ast.Name | ast.Attribute):
+        operand, loop = call.args[0], next(ancestors(call, *LOOPS), None)
+        operand = code.origin(operand) if isinstance(operand, ast.Subscript | ast.Name) else operand
+        name = name_of(operand)
+        if loop is None or not isinstance(operand, ast.Name | ast.Attribute):
             continue
-        back = [one for one in code.methods(loop, "backward") if text(receiver(one)) == name]
-        source = _in_dict(code, given)
+        backward_calls = [
+            other_call
+            for other_call in code.methods(loop, "backward")
+            if name_of(receiver(other_call)) == name
+        ]
+        source = _in_dict(code, operand)
         if source is not None:
-            loop = next(above(source, *LOOPS), loop)
-            back = code.methods(loop, "backward")
+            loop = next(ancestors(source, *LOOPS), loop)
+            backward_calls = code.methods(loop, "backward")
         if (
-            back
-            and has_graph(code, given, {name})
-            and _outlives(code, _container(code, text(receiver(call)) or "", loop), loop)
-        ) and not _detached(code, name, loop, call):
+            backward_calls
+            and has_graph(code, operand, {name})
+            and _outlives(code, _container(code, name_of(receiver(call)) or "", loop), loop)
+        ) and not _is_detached_before(code, name, loop, call):
             yield call
     yield from _kept_by_hook(code)
     yield from _kept_by_step(code)
@@ -194,26 +207,39 @@ def _kept_by_hook(code):
     if re.search(r"no_grad|inference_mode|set_grad_enabled|\.clear\(|\.pop\(", code.source):
         return
     hooks = [
-        one.args[0] for one in code.calls if method(one) == "register_forward_hook" and one.args
+        other_call.args[0]
+        for other_call in code.calls
+        if method(other_call) == "register_forward_hook" and other_call.args
     ]
-    for function in code.of(*FUNCTIONS) if hooks else ():
-        names = [one.arg for one in function.args.args if one.arg != "self"]
-        if len(names) != 3 or function.name not in {last(one) for one in hooks}:
-            if len(names) != 3 or not any(function.name in _returned(code, one) for one in hooks):
+    for function in code.nodes_of(*FUNCTIONS) if hooks else ():
+        names = [parameter.arg for parameter in function.args.args if parameter.arg != "self"]
+        if len(names) != 3 or function.name not in {last_name(hook) for hook in hooks}:
+            if len(names) != 3 or not any(
+                function.name in _returned_functions(code, hook) for hook in hooks
+            ):
                 continue
         for call in code.methods(function, "append"):
-            kept = text(receiver(call)) or ""
+            kept = name_of(receiver(call)) or ""
             renewed = len(re.findall(rf"(?<![.\w]){re.escape(kept)} *= *\[", code.source)) > 1
             local = kept in function.assigned
-            if call.args and text(call.args[0]) == names[2] and kept and not renewed and not local:
+            if (
+                call.args
+                and name_of(call.args[0]) == names[2]
+                and kept
+                and not renewed
+                and not local
+            ):
                 yield call
 
 
-def _returned(code, node):
+def _returned_functions(code, node):
     """Return the names of the functions that the call of a maker of hooks returns."""
     functions = code.targets(node) if isinstance(node, ast.Call) else ()
     return {
-        last(one.value) for f in functions for one in ast.walk(f) if isinstance(one, ast.Return)
+        last_name(statement.value)
+        for f in functions
+        for statement in ast.walk(f)
+        if isinstance(statement, ast.Return)
     }
 
 
@@ -222,19 +248,23 @@ def _kept_by_step(code):
     for (owner, name), function in code.functions.items():
         if owner is None or name != "training_step":
             continue
-        returned = {text(one.value) for one in code.walk(function) if isinstance(one, ast.Return)}
+        returned = {
+            name_of(statement.value)
+            for statement in code.walk(function)
+            if isinstance(statement, ast.Return)
+        }
         for call in code.methods(function, "append"):
-            own = (text(receiver(call)) or "").startswith("self.")
-            if own and len(call.args) == 1 and text(call.args[0]) in returned - {None}:
+            on_self = (name_of(receiver(call)) or "").startswith("self.")
+            if on_self and len(call.args) == 1 and name_of(call.args[0]) in returned - {None}:
                 yield call
 
 
-def _detached(code, name, loop, call):
+def _is_detached_before(code, name, loop, call):
     """Return whether the name is reassigned between the backward pass and the list."""
     values = loop.scope.assigned.get(name, ())
     return any(
-        one.end < place(call)
-        and isinstance(one.value, ast.Call)
-        and method(one.value) in ("item", "detach", "float", "numpy", "cpu")
-        for one in values
+        assignment.end < place(call)
+        and isinstance(assignment.value, ast.Call)
+        and method(assignment.value) in ("item", "detach", "float", "numpy", "cpu")
+        for assignment in values
     )

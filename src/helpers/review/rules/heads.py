@@ -7,7 +7,7 @@ from helpers.review.kinds import kind
 from helpers.review.registry import rule
 from helpers.review.rules.modules import learns
 from helpers.review.rules.parameters import optimizers
-from helpers.review.syntax import above, argument, const, method, receiver, text
+from helpers.review.syntax import ancestors, argument, const, method, name_of, receiver
 from helpers.review.tracing import construction
 
 _FAMILIES = (
@@ -26,15 +26,15 @@ _HEADS = ("fc", "classifier", "head", "heads", "linear", "last_linear", "out", "
 @rule("fine-tuning-head-name", "wrong", "models.|models import")
 def head_of_other_name(code):
     """`resnet.classifier = nn.Linear(512, 10)`: the model uses `fc`."""
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         target = node.targets[0]
         if not isinstance(target, ast.Attribute) or target.attr not in _HEADS:
             continue
-        if text(target.value) == "self" or not _is_layer(code, node.value):
+        if name_of(target.value) == "self" or not _is_layer(code, node.value):
             continue
         name = code.called(construction(code, target.value))
         right = _head(name.removeprefix("models.")) if name.startswith("models.") else None
-        if right and right != target.attr and not _called(code, target):
+        if right and right != target.attr and not _is_called(code, target):
             yield node
 
 
@@ -48,28 +48,28 @@ def _is_layer(code, node):
     )
 
 
-def _called(code, target):
+def _is_called(code, target):
     """Return whether the file calls the new layer itself."""
-    written = text(target)
-    return any(text(one.func) == written for one in code.calls)
+    written = name_of(target)
+    return any(name_of(call.func) == written for call in code.calls)
 
 
 @rule("fine-tuning-head-frozen", "wrong", "requires_grad")
 def head_frozen(code):
     """`net.fc = nn.Linear(…)` and then `requires_grad = False` for all parameters."""
-    for loop in code.of(ast.For):
+    for loop in code.nodes_of(ast.For):
         model = _frozen(loop)
         if model in (None, "self"):
             continue
         later = code.lines[loop.end_lineno :]
-        around = "\n".join(
-            later if loop.scope is code.tree else later[: _end(loop) - loop.end_lineno]
+        source = "\n".join(
+            later if loop.scope is code.tree else later[: _end_of_scope(loop) - loop.end_lineno]
         )
         changed = r"requires_grad|unfreeze|= *nn\.(Linear|Sequential)|"
         changed += r"\.(fc|heads?|classifier)\b(?!.*in_features)"
         replaced = _replaced_before(code, loop, model)
         trained = rf"\b{re.escape(model)}\.parameters\(" if replaced else _optimizes(model)
-        if re.search(trained, around) and not re.search(changed, around):
+        if re.search(trained, source) and not re.search(changed, source):
             yield loop
     yield from _frozen_part(code)
 
@@ -83,33 +83,35 @@ def _frozen_part(code):
     """`Adam(model.backbone.parameters())` of a part that the constructor of the model freezes."""
     if re.search(r"requires_grad_?\(?\s*=?\s*\(?True|unfreeze|requires_grad_\(\)", code.source):
         return
-    frozen = {(loop.owner, _frozen(loop)) for loop in code.of(ast.For) if loop.owner is not None}
+    frozen = {
+        (loop.owner, _frozen(loop)) for loop in code.nodes_of(ast.For) if loop.owner is not None
+    }
     for _, _, assignment, model in optimizers(code):
         base, _, part = (model or "").rpartition(".")
         for owner, name in frozen if base else ():
-            whole = _class_of(code, assignment.value) == owner.name
-            if name == f"self.{part}" and whole and not _replaced_part(code, owner, name):
+            is_instance = _class_of(code, assignment.value) == owner.name
+            if name == f"self.{part}" and is_instance and not _replaced_part(code, owner, name):
                 yield assignment.statement
 
 
 def _replaced_part(code, owner, name):
     """Return whether a part of the frozen model is replaced by a layer that learns."""
     return any(
-        attribute.startswith(f"{name}.") and _is_layer(code, one.value)
+        attribute.startswith(f"{name}.") and _is_layer(code, assignment.value)
         for attribute, values in owner.attributes.items()
-        for one in values
+        for assignment in values
     )
 
 
 def _class_of(code, call):
     """Return the class of `model` in `Adam(model.backbone.parameters())`."""
-    given = argument(call, "params", 0)
-    part = receiver(given) if isinstance(given, ast.Call) else None
+    params = argument(call, "params", 0)
+    part = receiver(params) if isinstance(params, ast.Call) else None
     base = part.value if isinstance(part, ast.Attribute) else None
     return (kind(code, base) or "").removeprefix("module:")
 
 
-def _end(node):
+def _end_of_scope(node):
     return getattr(node.scope, "end_lineno", None) or 0
 
 
@@ -122,20 +124,24 @@ def _frozen(loop):
     if isinstance(only, ast.Assign):
         target = only.targets[0]
         off = isinstance(target, ast.Attribute) and target.attr == "requires_grad"
-        return text(receiver(call)) if off and const(only.value) is False else None
+        return name_of(receiver(call)) if off and const(only.value) is False else None
     off = isinstance(only, ast.Expr) and method(only.value) == "requires_grad_"
-    given = argument(only.value, "requires_grad", 0) if off else None
-    return text(receiver(call)) if given is not None and const(given) is False else None
+    requires_grad = argument(only.value, "requires_grad", 0) if off else None
+    return (
+        name_of(receiver(call))
+        if requires_grad is not None and const(requires_grad) is False
+        else None
+    )
 
 
 def _replaced_before(code, loop, model):
     """Return whether a head of the model is replaced above the loop in the same function."""
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         target = node.targets[0]
         above_it = node.scope is loop.scope and node.end_lineno < loop.lineno
-        branch = any(above(node, ast.If)) or any(above(loop, ast.If))
+        branch = any(ancestors(node, ast.If)) or any(ancestors(loop, ast.If))
         if not above_it or branch or not isinstance(target, ast.Attribute | ast.Subscript):
             continue
-        if (text(target) or "").startswith(f"{model}.") and _is_layer(code, node.value):
+        if (name_of(target) or "").startswith(f"{model}.") and _is_layer(code, node.value):
             return True
     return False

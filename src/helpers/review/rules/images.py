@@ -7,14 +7,14 @@ from helpers.review.kinds import batch_loop, is_model, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     FUNCTIONS,
-    above,
+    ancestors,
     argument,
     const,
     is_open,
-    last,
+    last_name,
     method,
+    name_of,
     receiver,
-    text,
 )
 from helpers.review.tracing import collected, construction
 
@@ -23,18 +23,28 @@ from helpers.review.tracing import collected, construction
 def pair_transformed_apart(code):
     """`self.crop(image)` and `self.crop(mask)`: each call samples other random parameters."""
     kept = r"manual_seed|random\.seed|get_state|set_state|get_params|tv_tensors|ReplayCompose"
-    for function in code.of(*FUNCTIONS):
-        if function.name not in ("__getitem__", "__call__") or re.search(kept, code.part(function)):
+    for function in code.nodes_of(*FUNCTIONS):
+        if function.name not in ("__getitem__", "__call__") or re.search(
+            kept, code.source_of(function)
+        ):
             continue
         calls = {}
         for call in code.calls_under(function):
-            name, given = text(call.func), text(call.args[0]) if len(call.args) == 1 else None
-            if name and given and not call.keywords and _draws(code, call.func):
-                calls.setdefault(name, {})[given] = call
-        for given in calls.values():
-            masks = [one for one in given if _MASK.search(one)]
-            if masks and len(given) == 2 and len(masks) == 1:
-                yield given[masks[0]]
+            function_name, name = (
+                name_of(call.func),
+                name_of(call.args[0]) if len(call.args) == 1 else None,
+            )
+            if (
+                function_name
+                and name
+                and not call.keywords
+                and _is_random_transform(code, call.func)
+            ):
+                calls.setdefault(function_name, {})[name] = call
+        for names in calls.values():
+            masks = [name for name in names if _MASK.search(name)]
+            if masks and len(names) == 2 and len(masks) == 1:
+                yield names[masks[0]]
         yield from _flipped_apart(code, function)
 
 
@@ -44,22 +54,22 @@ def _flipped_apart(code, function):
     for node in code.walk(function):
         only = node.body[0] if isinstance(node, ast.If) and len(node.body) == 1 else None
         call = only.value if isinstance(only, ast.Assign) else None
-        if not isinstance(call, ast.Call) or node.orelse or not _drawn(node.test):
+        if not isinstance(call, ast.Call) or node.orelse or not _compares_random_number(node.test):
             continue
-        same = [text(one) for one in (*call.args, receiver(call)) if text(one)]
-        target = text(only.targets[0])
+        same = [name_of(arg) for arg in (*call.args, receiver(call)) if name_of(arg)]
+        target = name_of(only.targets[0])
         if target in same and re.search(r"flip|rot|transpose|affine", method(call)):
-            flips.setdefault(text(call.func), {})[target] = node
-    for given in flips.values():
-        masks = [one for one in given if _MASK.search(one)]
-        if len(given) == 2 and len(masks) == 1:
-            yield given[masks[0]]
+            flips.setdefault(name_of(call.func), {})[target] = node
+    for names in flips.values():
+        masks = [name for name in names if _MASK.search(name)]
+        if len(names) == 2 and len(masks) == 1:
+            yield names[masks[0]]
 
 
-def _drawn(test):
+def _compares_random_number(test):
     """Return whether a condition compares a new random number."""
     return isinstance(test, ast.Compare) and any(
-        method(one) in ("random", "rand", "uniform") for one in ast.walk(test)
+        method(node) in ("random", "rand", "uniform") for node in ast.walk(test)
     )
 
 
@@ -68,12 +78,12 @@ _MASK = re.compile(
 )
 
 
-def _draws(code, func):
+def _is_random_transform(code, func):
     """Return True for a random geometric transform of this file, alone or in a `Compose`."""
     constructor = construction(code, func)
     geometric = r"transforms\.Random(HorizontalFlip|VerticalFlip|Crop|ResizedCrop|Rotation|Affine)"
     parts = [constructor, *random_parts(code, constructor)] if constructor is not None else []
-    return any(re.fullmatch(geometric, code.called(one)) for one in parts)
+    return any(re.fullmatch(geometric, code.called(part)) for part in parts)
 
 
 @rule("images-mask-color", "wrong")
@@ -83,9 +93,9 @@ def mask_recoloured(code):
         for name, values in scope.assigned.items():
             if not re.search(r"(?i)(^|_|\.)(mask|seg|label)_?(transforms?|tfms?|aug\w*|tf)$", name):
                 continue
-            for one in values:
-                if code.called(one.value) == "transforms.Compose" and one.value.args:
-                    for part in getattr(one.value.args[0], "elts", ()):
+            for assignment in values:
+                if code.called(assignment.value) == "transforms.Compose" and assignment.value.args:
+                    for part in getattr(assignment.value.args[0], "elts", ()):
                         if re.fullmatch(
                             r"transforms\.(ColorJitter|Normalize|GaussianBlur|RandomGrayscale)",
                             code.called(part),
@@ -101,20 +111,20 @@ def mask_scaled(code):
             continue
         value, names = receiver(call), set()
         for _ in range(6):
-            names |= {one for one in (text(value),) if one}
+            names |= {name for name in (name_of(value),) if name}
             if isinstance(value, ast.Name):
                 value = code.value(value)
             elif method(value) in ("squeeze", "unsqueeze", "contiguous") and receiver(value):
                 value = receiver(value)
             elif isinstance(value, ast.Subscript):
                 value = value.value
-        if isinstance(value, ast.Call) and _scales(code, value):
-            given = " ".join(map(ast.unparse, value.args))
-            if re.search(r"(?i)mask|label|seg|target|gt\b", f"{given} {' '.join(names)}"):
+        if isinstance(value, ast.Call) and _scales_to_one(code, value):
+            argument_source = " ".join(map(ast.unparse, value.args))
+            if re.search(r"(?i)mask|label|seg|target|gt\b", f"{argument_source} {' '.join(names)}"):
                 yield call
 
 
-def _scales(code, call):
+def _scales_to_one(code, call):
     """Return True for `ToTensor()(x)`, `to_tensor(x)`, or a `Compose` that ends in `ToTensor()`."""
     if code.called(call) == "torchvision.transforms.functional.to_tensor":
         return True
@@ -140,19 +150,21 @@ def mask_interpolated(code):
             continue
         if re.search(r"(?i)nearest|exact|^0$", how) or not call.args:
             continue
-        given = call.args[0]
-        while isinstance(given, ast.Call) and receiver(given) is not None:
-            given = receiver(given)
-        given = given.value if isinstance(given, ast.Subscript) else given
-        statement = next(above(call, ast.Assign), None)
-        target = text(statement.targets[0]) if statement is not None else ""
+        operand = call.args[0]
+        while isinstance(operand, ast.Call) and receiver(operand) is not None:
+            operand = receiver(operand)
+        operand = operand.value if isinstance(operand, ast.Subscript) else operand
+        statement = next(ancestors(call, ast.Assign), None)
+        target = name_of(statement.targets[0]) if statement is not None else ""
         label = r"(?i)(^|[._])(mask|label|seg|seg_?map|gt|target)s?(_\w+)?$"
-        if not re.search(label, text(given) or "") or not target:
+        if not re.search(label, name_of(operand) or "") or not target:
             continue
-        body = code.part(code.function(call))
-        whole = rf"\b{re.escape(target)}\b[^\n]*(\.long\(\)|int64|LongTensor|torch\.long)"
-        whole += rf"|LongTensor\({re.escape(target)}|(long|int64)\({re.escape(target)}"
-        if re.search(whole, body) and not re.search(r"> ?0|>= ?0|> ?127|round|/ ?255", body):
+        body = code.source_of(code.function_of(call))
+        label_pattern = rf"\b{re.escape(target)}\b[^\n]*(\.long\(\)|int64|LongTensor|torch\.long)"
+        label_pattern += rf"|LongTensor\({re.escape(target)}|(long|int64)\({re.escape(target)}"
+        if re.search(label_pattern, body) and not re.search(
+            r"> ?0|>= ?0|> ?127|round|/ ?255", body
+        ):
             yield call
     yield from _resized_by_pillow(code)
 
@@ -166,27 +178,32 @@ def _resized_by_pillow(code):
     ):
         return
     for call in code.methods(code.tree, "resize") + [
-        one for f in code.of(*FUNCTIONS) for one in code.methods(f, "resize")
+        other_call for f in code.nodes_of(*FUNCTIONS) for other_call in code.methods(f, "resize")
     ]:
-        given = receiver(call)
+        operand = receiver(call)
         how = argument(call, "resample", 1)
         nearest = how is not None and not re.search(
             r"BILINEAR|BICUBIC|LANCZOS|BOX", ast.unparse(how)
         )
-        if code.called(call) or given is None or nearest or len(call.args) + len(call.keywords) < 1:
+        if (
+            code.called(call)
+            or operand is None
+            or nearest
+            or len(call.args) + len(call.keywords) < 1
+        ):
             continue
         if len(call.args) == 1 and not isinstance(
             call.args[0], ast.Tuple | ast.Name | ast.Attribute
         ):
             continue
-        names = {text(given) or ""}
-        function = code.function(call)
-        if isinstance(given, ast.Name) and isinstance(function, FUNCTIONS):
-            names |= {text(one) or "" for one in code.arguments(function, given.id)}
-            if "NEAREST" in code.part(function):
+        names = {name_of(operand) or ""}
+        function = code.function_of(call)
+        if isinstance(operand, ast.Name) and isinstance(function, FUNCTIONS):
+            names |= {name_of(arg) or "" for arg in code.arguments(function, operand.id)}
+            if "NEAREST" in code.source_of(function):
                 continue
-        masks = [one for one in names if _LABELS.search(one)]
-        if any(_becomes_classes(code, one) for one in masks):
+        masks = [name for name in names if _LABELS.search(name)]
+        if any(_becomes_classes(code, mask) for mask in masks):
             yield call
 
 
@@ -197,8 +214,10 @@ def _becomes_classes(code, name):
     """Return whether the file converts a name to an integer tensor and opens it with Pillow."""
     last_part = re.escape(name.rpartition(".")[2])
     opened = re.search(rf"\b{last_part} = [^\n]*\b(Image|PIL\.Image)\.open\(", code.source)
-    whole = rf"\b{last_part}\b[^\n]*(\.long\(\)|int64|LongTensor|torch\.long)"
-    return bool(opened and re.search(rf"{whole}|(LongTensor|long|int64)\({last_part}", code.source))
+    label_pattern = rf"\b{last_part}\b[^\n]*(\.long\(\)|int64|LongTensor|torch\.long)"
+    return bool(
+        opened and re.search(rf"{label_pattern}|(LongTensor|long|int64)\({last_part}", code.source)
+    )
 
 
 @rule("images-normalize-error", "raises")
@@ -207,12 +226,15 @@ def normalize_before_tensor(code):
     for call in code.calls:
         if code.called(call) not in ("transforms.Compose", "torchvision.transforms.v2.Compose"):
             continue
-        given = call.args[0] if call.args else None
-        if isinstance(given, ast.List):
-            names = [last(one.func) if isinstance(one, ast.Call) else "" for one in given.elts]
+        operand = call.args[0] if call.args else None
+        if isinstance(operand, ast.List):
+            names = [
+                last_name(element.func) if isinstance(element, ast.Call) else ""
+                for element in operand.elts
+            ]
             if "Normalize" in names and "ToTensor" in names:
                 if names.index("Normalize") < names.index("ToTensor"):
-                    yield given.elts[names.index("Normalize")]
+                    yield operand.elts[names.index("Normalize")]
 
 
 _AUGMENTS = re.compile(
@@ -227,7 +249,7 @@ def random_parts(code, node):
     if code.called(node) != "transforms.Compose" or not node.args:
         return []
     steps = collected(code, node.args[0])
-    return [one for one in steps if _AUGMENTS.fullmatch(code.called(one))]
+    return [step for step in steps if _AUGMENTS.fullmatch(code.called(step))]
 
 
 def _is_test_set(code, call):
@@ -248,15 +270,15 @@ def augmented_test(code):
     )
     for scope in code.scopes:
         for name, values in scope.assigned.items():
-            for one in values:
+            for assignment in values:
                 if named.search(name):
-                    yield from random_parts(code, one.value)
-                elif isinstance(one.value, ast.Call) and (
-                    held_out.search(name) or _is_test_set(code, one.value)
+                    yield from random_parts(code, assignment.value)
+                elif isinstance(assignment.value, ast.Call) and (
+                    held_out.search(name) or _is_test_set(code, assignment.value)
                 ):
-                    transform = argument(one.value, "transform")
-                    if not named.search(text(transform) or "") and random_parts(code, transform):
-                        yield one.statement
+                    transform = argument(assignment.value, "transform")
+                    if not named.search(name_of(transform) or "") and random_parts(code, transform):
+                        yield assignment.statement
 
 
 @rule("images-augmented-split", "wrong")
@@ -264,9 +286,9 @@ def augmented_split(code):
     """`random_split` or `Subset` of a dataset with a random transform: it affects the test part."""
     if re.search(r"\.transforms? = |deepcopy|copy\.copy", code.source):
         return
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         name = code.called(node.value)
-        target = text(node.targets[0]) or ast.unparse(node.targets[0])
+        target = name_of(node.targets[0]) or ast.unparse(node.targets[0])
         if name not in ("data.random_split", "data.Subset") or not node.value.args:
             continue
         dataset = construction(code, node.value.args[0])
@@ -286,21 +308,21 @@ _DRAWN = re.compile(r"(random|numpy\.random|torch)\.(random|rand|uniform|randint
 
 def _draws_itself(code, dataset):
     """Return True for `if random.random() < p:` in `__getitem__`, if no option disables it."""
-    name = text(dataset.func)
+    name = name_of(dataset.func)
     get = code.functions.get((name, "__getitem__"))
     if get is None or re.search(
-        r"\.(train|training|augment\w*|is_train|mode|split|phase)\b", code.part(get)
+        r"\.(train|training|augment\w*|is_train|mode|split|phase)\b", code.source_of(get)
     ):
         return False
-    for one in ast.walk(get):
-        if not isinstance(one, ast.If) or not isinstance(one.test, ast.Compare):
+    for node in ast.walk(get):
+        if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare):
             continue
-        drawn = [n for n in ast.walk(one.test) if isinstance(n, ast.Call)]
+        drawn = [n for n in ast.walk(node.test) if isinstance(n, ast.Call)]
         changed = re.search(
-            r"(?i)flip|rot90|rotate|bright|contrast|saturat|hue|crop|noise", code.part(one)
+            r"(?i)flip|rot90|rotate|bright|contrast|saturat|hue|crop|noise", code.source_of(node)
         )
         if any(_DRAWN.match(code.dotted(n.func) or "") for n in drawn) and changed:
-            probability = one.test.comparators[0]
+            probability = node.test.comparators[0]
             passed = isinstance(probability, ast.Attribute) and _switched_off(
                 code, dataset, probability
             )
@@ -314,24 +336,28 @@ def _switched_off(code, dataset, attribute):
     set_later = re.search(
         rf"\.{attribute.attr} = ", code.source.replace(f"self.{attribute.attr} = ", "")
     )
-    given = argument(dataset, attribute.attr)
-    return bool(set_later) or given is not None and const(given) in (0, 0.0)
+    argument_node = argument(dataset, attribute.attr)
+    return bool(set_later) or argument_node is not None and const(argument_node) in (0, 0.0)
 
 
 def _sampled_split(code):
     """Loaders of one dataset with a random transform, one with the sampler of a held-out part."""
     loaders = [
-        (one, text(argument(one, "dataset", 0)), ast.unparse(sampler))
-        for one in code.calls
-        if code.called(one) == "data.DataLoader"
-        if (sampler := argument(one, "sampler", 3)) is not None
+        (other_call, name_of(argument(other_call, "dataset", 0)), ast.unparse(sampler))
+        for other_call in code.calls
+        if code.called(other_call) == "data.DataLoader"
+        if (sampler := argument(other_call, "sampler", 3)) is not None
     ]
-    for call, given, name in loaders:
-        if not given or not re.search(r"(?i)val|test|dev", name):
+    for call, dataset_name, name in loaders:
+        if not dataset_name or not re.search(r"(?i)val|test|dev", name):
             continue
-        others = [other for one, same, other in loaders if one is not call and same == given]
+        others = [
+            other
+            for other_call, same, other in loaders
+            if other_call is not call and same == dataset_name
+        ]
         dataset = construction(code, argument(call, "dataset", 0))
-        if dataset is not None and any("train" in one.lower() for one in others):
+        if dataset is not None and any("train" in other.lower() for other in others):
             if random_parts(code, argument(dataset, "transform")):
                 yield call
 
@@ -340,13 +366,13 @@ def _trained_too(code, node, target):
     """Return whether a part of the same dataset is for training."""
     if "train" in target.lower():
         return True
-    given = text(node.value.args[0])
+    name = name_of(node.value.args[0])
     return any(
-        code.called(one.value) == "data.Subset"
-        and text(one.value.args[0] if one.value.args else None) == given
-        and "train" in (text(one.targets[0]) or "").lower()
-        for one in code.of(ast.Assign)
-        if one.scope is node.scope
+        code.called(assignment.value) == "data.Subset"
+        and name_of(assignment.value.args[0] if assignment.value.args else None) == name
+        and "train" in (name_of(assignment.targets[0]) or "").lower()
+        for assignment in code.nodes_of(ast.Assign)
+        if assignment.scope is node.scope
     )
 
 
@@ -355,7 +381,7 @@ def tensor_twice(code):
     """`Compose([ToTensor(), …, ToTensor()])`: the second receives a tensor."""
     for call in code.calls:
         if code.called(call) == "transforms.Compose" and call.args:
-            parts = [code.called(one) for one in getattr(call.args[0], "elts", ())]
+            parts = [code.called(element) for element in getattr(call.args[0], "elts", ())]
             if parts.count("transforms.ToTensor") == 2 and "transforms.ToPILImage" not in parts:
                 n = len(parts) - 1 - parts[::-1].index("transforms.ToTensor")
                 if all(parts):
@@ -375,12 +401,12 @@ def normalize_missing(code):
         normalized = [_composed(code, v.value) for n, v in parts.items() if training.match(n)]
         if len(normalized) != 1 or "transforms.Normalize" not in normalized[0]:
             continue
-        for name, one in parts.items():
-            names = _composed(code, one.value)
+        for name, part in parts.items():
+            names = _composed(code, part.value)
             tensor = "transforms.ToTensor" in names
             if other.match(name) and tensor and not any("Normalize" in n for n in names):
                 if not re.search(rf"\b{re.escape(name)}\.transforms|normalize\(", code.source):
-                    yield one.statement
+                    yield part.statement
     yield from _normalize_in_dict(code)
     yield from _inference_without_normalize(code)
     yield from _composed_for_inference(code)
@@ -388,7 +414,7 @@ def normalize_missing(code):
 
 def _normalize_in_dict(code):
     """`{"train": Compose([…, Normalize(…)]), "val": Compose([…, ToTensor()])}`."""
-    for node in code.of(ast.Dict):
+    for node in code.nodes_of(ast.Dict):
         pairs = zip(node.keys, node.values, strict=True)
         parts = {const(key): (_composed(code, value), value) for key, value in pairs}
         if "transforms.Normalize" not in (parts.get("train", ((), None))[0] or ()):
@@ -402,17 +428,18 @@ def _normalize_in_dict(code):
 
 def _composed_for_inference(code):
     """A function predicts for an image file with the only transform that has no `Normalize`."""
-    chains = [(one, _composed(code, one)) for one in code.calls if method(one) == "Compose"]
+    chains = [(call, _composed(code, call)) for call in code.calls if method(call) == "Compose"]
     if any(names is None for _, names in chains) or re.search(r"normalize\(", code.source):
         return
-    apart = [one for one, names in chains if "transforms.Normalize" not in names]
+    apart = [chain for chain, names in chains if "transforms.Normalize" not in names]
     if len(chains) < 2 or len(apart) != 1 or "transforms.ToTensor" not in _composed(code, apart[0]):
         return
-    function = code.function(apart[0])
-    source = "" if isinstance(function, ast.Module) else code.part(function)
+    function = code.function_of(apart[0])
+    source = "" if isinstance(function, ast.Module) else code.source_of(function)
     if re.search(r"\bimread\(|Image\.open\(", source):
         if any(
-            no_graph(code, one) and is_model(code, one.func) for one in code.calls_under(function)
+            no_graph(code, call) and is_model(code, call.func)
+            for call in code.calls_under(function)
         ):
             yield apart[0]
 
@@ -421,22 +448,31 @@ def _composed(code, node):
     """Return the names of the transforms of a `Compose`; None for others and for unknown ones."""
     if code.called(node) != "transforms.Compose" or not node.args:
         return None
-    names = [code.called(one) for one in getattr(node.args[0], "elts", ())]
-    return names if names and all(one.startswith("transforms.") for one in names) else None
+    names = [code.called(element) for element in getattr(node.args[0], "elts", ())]
+    return names if names and all(name.startswith("transforms.") for name in names) else None
 
 
 def _inference_without_normalize(code):
     """An image is read, divided by 255 and passed to the model; the dataset also normalizes."""
-    normalizations = [one for one in code.calls if code.called(one) == "transforms.Normalize"]
+    normalizations = [
+        other_call for other_call in code.calls if code.called(other_call) == "transforms.Normalize"
+    ]
     if len(normalizations) == 0 or not any(name == "__getitem__" for _, name in code.functions):
         return
-    own = {owner for owner, name in code.functions if name == "__getitem__"}
-    if not all(one.owner is not None and one.owner.name in own for one in normalizations):
+    dataset_classes = {owner for owner, name in code.functions if name == "__getitem__"}
+    if not all(
+        normalization.owner is not None and normalization.owner.name in dataset_classes
+        for normalization in normalizations
+    ):
         return
     for (owner, _), function in code.functions.items():
-        source = code.part(function)
+        source = code.source_of(function)
         reads = re.search(r"\bimread\(|Image\.open\(", source) and re.search(r"/ ?255", source)
-        if owner in own or not reads or re.search(r"(?i)normal|mean|std|transform|prepro", source):
+        if (
+            owner in dataset_classes
+            or not reads
+            or re.search(r"(?i)normal|mean|std|transform|prepro", source)
+        ):
             continue
         for call in code.calls_under(function):
             if is_model(code, call.func) and no_graph(code, call):
@@ -450,35 +486,35 @@ def scaled_twice(code):
         steps_ = getattr(call.parent, "elts", [])
         before = steps_[: steps_.index(call)] if call in steps_ else []
         mean = argument(call, "mean", 0) if code.called(call) == "transforms.Normalize" else None
-        numbers = [const(one) for one in getattr(mean, "elts", ())]
-        scaled = any(code.called(one) == "transforms.ToTensor" for one in before)
+        numbers = [const(element) for element in getattr(mean, "elts", ())]
+        scaled = any(code.called(element) == "transforms.ToTensor" for element in before)
         if scaled and numbers and all(isinstance(n, int | float) and n > 10 for n in numbers):
-            if not any(code.called(one) == "transforms.Lambda" for one in before):
+            if not any(code.called(element) == "transforms.Lambda" for element in before):
                 yield call
-    composed = {code.called(one) for one in code.of(ast.Call)}
+    composed = {code.called(other_call) for other_call in code.nodes_of(ast.Call)}
     if "transforms.ToTensor" not in composed or re.search(
         r"PILToTensor|pil_to_tensor|ToImage|read_image|\* *255|imread|from_numpy|np\.load|astype",
         code.source,
     ):
         return
-    for node in code.of(ast.BinOp, ast.AugAssign):
+    for node in code.nodes_of(ast.BinOp, ast.AugAssign):
         left = node.left if isinstance(node, ast.BinOp) else node.target
         right = node.right if isinstance(node, ast.BinOp) else node.value
         if not isinstance(node.op, ast.Div) or const(right) not in (255, 256):
             continue
         while method(left) in ("float", "to", "cuda", "type") and receiver(left) is not None:
             left = receiver(left)
-        loops = [one for one in above(node, ast.For) if batch_loop(code, one)]
+        loops = [loop for loop in ancestors(node, ast.For) if batch_loop(code, loop)]
         if isinstance(left, ast.Name) and loops:
-            given = [one for loop in loops for one in _inputs(loop.target)]
-            if left.id in map(text, given):
+            inputs = [input_name for loop in loops for input_name in _inputs(loop.target)]
+            if left.id in map(name_of, inputs):
                 yield node
 
 
 def _inputs(target):
     """Return the first names of `images, labels` and of `i, (images, labels)`."""
     parts = getattr(target, "elts", [target])
-    inner = next((one.elts for one in parts if isinstance(one, ast.Tuple)), parts)
+    inner = next((part.elts for part in parts if isinstance(part, ast.Tuple)), parts)
     return inner[:1]
 
 
@@ -486,34 +522,36 @@ def _inputs(target):
 def normalized_apart(code):
     """`Normalize` with one mean or deviation for training and another for the test images."""
     groups = {}
-    for node in code.of(ast.Assign):
-        name = text(node.targets[0]) or ""
+    for node in code.nodes_of(ast.Assign):
+        name = name_of(node.targets[0]) or ""
         if code.called(node.value) != "transforms.Compose" or not node.value.args:
             continue
         part = re.search(r"(?i)train|val|test", name)
         rest = re.sub(r"(?i)train(ing)?|val(id(ation)?)?|test(ing)?", "", name)
-        for one in getattr(node.value.args[0], "elts", ()):
-            if code.called(one) == "transforms.Normalize" and part and not is_open(one):
-                given = [argument(one, "mean", 0), argument(one, "std", 1)]
-                numbers = [_numbers(code, value) for value in given]
+        for element in getattr(node.value.args[0], "elts", ()):
+            if code.called(element) == "transforms.Normalize" and part and not is_open(element):
+                statistics = [argument(element, "mean", 0), argument(element, "std", 1)]
+                numbers = [_numbers(code, value) for value in statistics]
                 if None not in numbers:
-                    groups.setdefault(part[0].lower() == "train", []).append((one, rest, numbers))
+                    groups.setdefault(part[0].lower() == "train", []).append(
+                        (element, rest, numbers)
+                    )
     if len(groups.get(True, ())) == 1:
         _, name, trained = groups[True][0]
-        for one, rest, numbers in groups.get(False, ()):
+        for normalization, rest, numbers in groups.get(False, ()):
             if rest == name and _broadcast(numbers) != _broadcast(trained):
-                yield one
+                yield normalization
 
 
 def _broadcast(numbers):
     """Return the numbers; equal numbers of all channels become one."""
-    return [one[:1] if len(set(one)) == 1 else one for one in numbers]
+    return [values[:1] if len(set(values)) == 1 else values for values in numbers]
 
 
 def _numbers(code, node):
     """Return the numbers of a list or tuple, even through a name."""
     node = code.resolved(node)
-    values = [const(one) for one in getattr(node, "elts", ())]
+    values = [const(element) for element in getattr(node, "elts", ())]
     return values if values and all(isinstance(v, int | float) for v in values) else None
 
 
@@ -533,10 +571,10 @@ def train_without_augmentation(code):
             if not code.uses(scope, name)
         ]
         for name, values in scope.assigned.items() if unused else ():
-            given = values[-1].value
+            value = values[-1].value
             if re.match(r"(?i)train(ing)?_?(set|data|dataset|ds)$", name) and isinstance(
-                given, ast.Call
+                value, ast.Call
             ):
-                passed = [*given.args, *(one.value for one in given.keywords)]
-                if any(_OF_TEST.search(text(one) or "") for one in passed):
+                passed = [*value.args, *(keyword.value for keyword in value.keywords)]
+                if any(_OF_TEST.search(name_of(arg) or "") for arg in passed):
                     yield values[-1].statement

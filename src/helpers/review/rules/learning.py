@@ -4,20 +4,20 @@ import ast
 import re
 from collections import defaultdict
 
-from helpers.review.code import Part, parameter
+from helpers.review.code import Part, has_parameter
 from helpers.review.kinds import is_model, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     LOOPS,
-    above,
+    ancestors,
     const,
-    inside,
-    last,
+    is_inside,
+    last_name,
     method,
+    name_of,
     names_in,
     place,
     receiver,
-    text,
 )
 from helpers.review.tracing import is_loss_call
 
@@ -29,23 +29,23 @@ _TARGET = re.compile(
 @rule("views-assign-target", "wrong")
 def same_object(code):
     """`target_net = policy_net`: both names are one model."""
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         if len(node.targets) != 1:
             continue
-        name = text(node.targets[0])
+        name = name_of(node.targets[0])
         if (
             not name
             or not _TARGET.search(name)
             or not isinstance(node.value, ast.Name | ast.Attribute)
         ):
             continue
-        loaded = f"{name}.load_state_dict({text(node.value)}.state_dict(" in code.source
-        built = is_model(code, node.value) and isinstance(code.value(node.value), ast.Call)
-        value = kind(code, node.value) or ("module:" if loaded or built else "")
+        loaded = f"{name}.load_state_dict({name_of(node.value)}.state_dict(" in code.source
+        constructor = is_model(code, node.value) and isinstance(code.value(node.value), ast.Call)
+        value = kind(code, node.value) or ("module:" if loaded or constructor else "")
         if (
             value.startswith("module:")
-            and text(node.value) != name
-            and not _TARGET.search(text(node.value))
+            and name_of(node.value) != name
+            and not _TARGET.search(name_of(node.value))
         ):
             yield node
     yield from _moved_alike(code)
@@ -54,27 +54,27 @@ def same_object(code):
 def _moved_alike(code):
     """`self.policy = model.to(d)` and `self.target = model.to(d)`: `to` returns the module."""
     moved = defaultdict(list)
-    for node in code.of(ast.Assign):
-        call, name = node.value, text(node.targets[0])
+    for node in code.nodes_of(ast.Assign):
+        call, name = node.value, name_of(node.targets[0])
         if isinstance(call, ast.Name) and (name or "").startswith("self."):
-            moved[code.function(node), call.id].append((name, node))
+            moved[code.function_of(node), call.id].append((name, node))
         if method(call) in ("to", "cuda", "float", "eval", "train") and name:
             if isinstance(receiver(call), ast.Name) and len(node.targets) == 1:
-                moved[code.function(node), receiver(call).id].append((name, node))
+                moved[code.function_of(node), receiver(call).id].append((name, node))
     for (function, source), pairs in moved.items():
         names = {name for name, _ in pairs}
-        given = _source(pairs[0][1].value)
-        known = is_model(code, given) or (kind(code, given) or "").startswith("module:")
+        updated = _unmoved_model(pairs[0][1].value)
+        known = is_model(code, updated) or (kind(code, updated) or "").startswith("module:")
         if len(names) != len(pairs) or len(pairs) != 2 or not known or source in names:
             continue
-        targets = [one for name, one in pairs if _TARGET.search(name)]
-        first, second = (code.value(_source(one.value)) for _, one in pairs)
+        targets = [pair for name, pair in pairs if _TARGET.search(name)]
+        first, second = (code.value(_unmoved_model(pair.value)) for _, pair in pairs)
         both = first is second
-        if len(targets) == 1 and both and "deepcopy" not in code.part(function):
+        if len(targets) == 1 and both and "deepcopy" not in code.source_of(function):
             yield targets[0]
 
 
-def _source(value):
+def _unmoved_model(value):
     """Return `model` of `model` and `model.to(device)`."""
     return receiver(value) if isinstance(value, ast.Call) else value
 
@@ -100,8 +100,8 @@ def target_with_gradient(code):
             continue
         if not calls or not isinstance(node.parent, ast.Assign):
             continue
-        target = text(node.parent.targets[0])
-        if target and _in_loss(code, node, target) and not _cut(code, node, target):
+        target = name_of(node.parent.targets[0])
+        if target and _in_loss(code, node, target) and not _is_cut(code, node, target):
             yield node
     yield from _bootstrapped(code)
     yield from _advantages_squared(code)
@@ -111,23 +111,23 @@ def _advantages_squared(code):
     """`critic_loss = advantages.pow(2).mean()` of `reward + gamma * values[t + 1] - values[t]`."""
     if "gamma" not in code.source and "discount" not in code.source:
         return
-    for node in code.of(ast.Assign):
-        loss = text(node.targets[0]) or ""
+    for node in code.nodes_of(ast.Assign):
+        loss = name_of(node.targets[0]) or ""
         if not re.search(r"(?i)(critic|value|^v)_?loss|loss_?(critic|value|v$)", loss):
             continue
-        around = code.function(node)
+        function = code.function_of(node)
         if (
-            isinstance(around, ast.Module)
-            or _CUTS.search(code.part(around))
+            isinstance(function, ast.Module)
+            or _CUTS.search(code.source_of(function))
             or no_graph(code, node)
         ):
             continue
-        names = {text(_squared(one)) for one in ast.walk(node.value)} - {None}
-        if any(_next_value(code, around, name) for name in names):
+        names = {name_of(_square_base(child)) for child in ast.walk(node.value)} - {None}
+        if any(_next_value(code, function, name) for name in names):
             yield node
 
 
-def _squared(node):
+def _square_base(node):
     """Return `x` of `x ** 2`, `x.pow(2)` and `x.square()`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         return node.left if const(node.right) == 2 else None
@@ -136,21 +136,21 @@ def _squared(node):
     return receiver(node) if method(node) == "square" else None
 
 
-def _next_value(code, around, name, depth=0):
+def _next_value(code, function, name, depth=0):
     """Return whether `gamma * values[t + 1] - values[t]` fills a name, even through names."""
-    for one in code.walk(around):
-        if not isinstance(one, ast.Assign) or depth > 3:
+    for node in code.walk(function):
+        if not isinstance(node, ast.Assign) or depth > 3:
             continue
-        target = one.targets[0]
+        target = node.targets[0]
         base = target.value if isinstance(target, ast.Subscript) else target
-        if text(base) != name:
+        if name_of(base) != name:
             continue
-        written = ast.unparse(one.value)
+        written = ast.unparse(node.value)
         ahead = re.search(r"(?i)(gamma|discount)\b.*?(\w*val\w*)\[\w+ \+ 1\]", written)
         if ahead and re.search(rf"- (\w+\.)*{ahead[2]}\[\w+\]", written):
             return True
-        inner = {n.id for n in ast.walk(one.value) if isinstance(n, ast.Name)} - {name}
-        if any(_next_value(code, around, each, depth + 1) for each in inner):
+        inner = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)} - {name}
+        if any(_next_value(code, function, each, depth + 1) for each in inner):
             return True
     return False
 
@@ -160,19 +160,23 @@ _CUTS = re.compile(r"detach|no_grad|inference_mode|\.data\b|\.item\(|numpy|tenso
 
 def _bootstrapped(code):
     """`r = net(last_state)` and `r = reward + gamma * r` in a loop: each return has a gradient."""
-    for node in code.of(ast.Assign):
-        name, loop = text(node.targets[0]), next(above(node, *LOOPS), None)
-        around = code.function(node)
+    for node in code.nodes_of(ast.Assign):
+        name, loop = name_of(node.targets[0]), next(ancestors(node, *LOOPS), None)
+        function = code.function_of(node)
         if loop is None or name not in names_in(node.value) or no_graph(code, node):
             continue
         added = isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)
         if not added or not re.search(r"(?i)gamma|discount", ast.unparse(node.value)):
             continue
-        before = [one for one in node.scope.assigned.get(name, ()) if one.end < place(loop)]
+        before = [
+            assignment
+            for assignment in node.scope.assigned.get(name, ())
+            if assignment.end < place(loop)
+        ]
         first = before[-1].value if before else None
         first = code.resolved(first)
-        if _of_network(code, first) and not _CUTS.search(code.part(around)):
-            if any(_learned(code, call, name) for call in code.callers.get(around, ())):
+        if _of_network(code, first) and not _CUTS.search(code.source_of(function)):
+            if any(_is_target_of_loss(code, call, name) for call in code.callers.get(function, ())):
                 yield node
 
 
@@ -182,18 +186,18 @@ def _of_network(code, node):
     return isinstance(node, ast.Call) and is_model(code, node.func) and not no_graph(code, node)
 
 
-def _learned(code, call, name):
+def _is_target_of_loss(code, call, name):
     """Return whether the result of the call is the target of a loss, without `detach`."""
-    result = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
+    result = name_of(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
     if result is None or no_graph(code, call):
         return False
-    source, quoted = code.part(code.function(call)), re.escape(result)
+    source, quoted = code.source_of(code.function_of(call)), re.escape(result)
     cut = rf"\b{quoted}\)?\.(detach|data|item)|\b{quoted} = .*(detach|tensor\(|\.data\b)"
-    losses = list(code.methods(code.function(call), "mse_loss", "smooth_l1_loss"))
+    losses = list(code.methods(code.function_of(call), "mse_loss", "smooth_l1_loss"))
     return (
         "backward(" in source
         and not re.search(cut, source)
-        and any(result in map(text, one.args) for one in losses)
+        and any(result in map(name_of, loss.args) for loss in losses)
     )
 
 
@@ -201,10 +205,10 @@ def _learned(code, call, name):
 def advantage_with_gradient(code):
     """`(returns - values) * log_prob` next to `mse_loss(values, returns)`: no `detach`."""
     advantages = set()
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         if not isinstance(node.op, ast.Mult) or no_graph(code, node):
             continue
-        function = code.function(node)
+        function = code.function_of(node)
         for weight, other in ((node.left, node.right), (node.right, node.left)):
             names = " ".join(names_in(other))
             if not re.search(r"(?i)(^|[ _.])(log_?p(i|robs?)?s?|ratios?)($|[ _])", names):
@@ -223,11 +227,11 @@ def _advantage(code, node):
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
         return None
     cut = _CUTS.search(ast.unparse(value)) or no_graph(code, value)
-    names = all(isinstance(_flat(one), ast.Name) for one in (value.left, value.right))
+    names = all(isinstance(_unflattened(side), ast.Name) for side in (value.left, value.right))
     return value if names and not cut else None
 
 
-def _flat(node):
+def _unflattened(node):
     """Return `x` of `x.squeeze(-1)` and `x.view(-1)`."""
     shaped = method(node) in ("squeeze", "view", "flatten", "reshape")
     return receiver(node) if shaped and receiver(node) is not None else node
@@ -235,11 +239,13 @@ def _flat(node):
 
 def _critic_learns(code, function, weight, value):
     """Return whether a loss of the two names, or the squared difference, trains the critic."""
-    sides, name = {_flat(value.left).id, _flat(value.right).id}, text(weight)
+    sides, name = {_unflattened(value.left).id, _unflattened(value.right).id}, name_of(weight)
     for node in code.walk(function):
         if isinstance(node, ast.Call) and is_loss_call(code, node):
-            given = [receiver(one) if method(one) == "detach" else one for one in node.args[:2]]
-            if {text(_flat(one)) for one in given} == sides:
+            sides_of_loss = [
+                receiver(arg) if method(arg) == "detach" else arg for arg in node.args[:2]
+            ]
+            if {name_of(_unflattened(side)) for side in sides_of_loss} == sides:
                 return True
         squared = receiver(node) if method(node) in ("pow", "square") else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
@@ -247,7 +253,7 @@ def _critic_learns(code, function, weight, value):
         difference = isinstance(squared, ast.BinOp) and isinstance(squared.op, ast.Sub)
         if difference and ast.unparse(squared) == ast.unparse(value):
             return True
-        if name and text(squared) == name:
+        if name and name_of(squared) == name:
             return True
     return False
 
@@ -261,11 +267,11 @@ def average_without_buffers(code):
     norm += r"|\b(Mink|Res|Dense|Mobile|Efficient|HR|PSP|DeepLab)\w*(Net|UNet|V\d)\w*\("
     if not re.search(norm, code.source) or re.search(copied, code.source):
         return
-    for loop in code.of(ast.For):
+    for loop in code.nodes_of(ast.For):
         names = [
-            text(receiver(one))
-            for one in getattr(loop.iter, "args", ())
-            if method(loop.iter) == "zip" and method(one) == "parameters"
+            name_of(receiver(arg))
+            for arg in getattr(loop.iter, "args", ())
+            if method(loop.iter) == "zip" and method(arg) == "parameters"
         ]
         body = " ".join(map(ast.unparse, loop.body))
         if len(names) != 2 or not re.search(r"mul_|copy_|lerp_|\.data = ", body):
@@ -278,16 +284,21 @@ def average_without_buffers(code):
 def _always_evaluates(code, loop, name):
     """Return True for a deep copy that is set to evaluation mode, never to training mode."""
     owner, scope = loop.owner if name.startswith("self.") else None, loop.scope
-    given = code.arguments(scope, name) if parameter(scope, name) else []
-    if len(given) == 1 and isinstance(given[0], ast.Name):
-        name, scope = given[0].id, given[0].scope
-    elif len(given) == 1 and (text(given[0]) or "").startswith("self."):
-        name, owner = text(given[0]), given[0].owner
+    arguments = code.arguments(scope, name) if has_parameter(scope, name) else []
+    if len(arguments) == 1 and isinstance(arguments[0], ast.Name):
+        name, scope = arguments[0].id, arguments[0].scope
+    elif len(arguments) == 1 and (name_of(arguments[0]) or "").startswith("self."):
+        name, owner = name_of(arguments[0]), arguments[0].owner
     while owner is None and scope.scope is not None and name not in scope.assigned:
         scope = scope.scope  # a variable of the module
     values = owner.attributes.get(name, ()) if owner else scope.assigned.get(name, ())
-    calls = [one for one in code.calls if text(receiver(one)) == name]
-    modes = {method(one) for one in calls if one.owner is owner if owner or one.scope is scope}
+    calls = [other_call for other_call in code.calls if name_of(receiver(other_call)) == name]
+    modes = {
+        method(other_call)
+        for other_call in calls
+        if other_call.owner is owner
+        if owner or other_call.scope is scope
+    }
     call = values[0].value if len(values) == 1 else None
     while method(call) in ("eval", "to", "cuda", "requires_grad_") and receiver(call) is not None:
         modes, call = modes | {method(call)}, receiver(call)
@@ -298,11 +309,11 @@ def _with_gradient(node):
     """Yield the nodes of an expression, except in `argmax`, in an index and before `detach`."""
     stack = [node]
     while stack:
-        one = stack.pop()
-        yield one
-        if method(one) not in ("argmax", "detach", "item", "numpy"):
-            index = one.slice if isinstance(one, ast.Subscript) else None
-            stack += [child for child in ast.iter_child_nodes(one) if child is not index]
+        inner = stack.pop()
+        yield inner
+        if method(inner) not in ("argmax", "detach", "item", "numpy"):
+            index = inner.slice if isinstance(inner, ast.Subscript) else None
+            stack += [child for child in ast.iter_child_nodes(inner) if child is not index]
 
 
 _Q = re.compile(r"(?i)(self\.)?(q\d?|q_?(target|local|eval)\d?|target_?q\d?|critic\d?_?target\d?)")
@@ -310,33 +321,45 @@ _Q = re.compile(r"(?i)(self\.)?(q\d?|q_?(target|local|eval)\d?|target_?q\d?|crit
 
 def _network_calls(code, node, depth):
     """Yield calls of a network with the next state, even through names."""
-    for one in _with_gradient(node):
-        if isinstance(one, ast.Call) and re.search(
+    for child in _with_gradient(node):
+        if isinstance(child, ast.Call) and re.search(
             r"(?i)next|new_state|s_?prime|(state|obs|observation)s?_+$|\b(ns|s2|obs2)\b",
-            " ".join(ast.unparse(a) for a in one.args),
+            " ".join(ast.unparse(a) for a in child.args),
         ):
-            func = one.func
-            if last(func) == "forward" or is_model(code, func) or _Q.fullmatch(text(func) or ""):
-                yield one
-        elif isinstance(one, ast.Name) and depth < 3 and isinstance(one.ctx, ast.Load):
-            value = code.value(one)
+            func = child.func
+            if (
+                last_name(func) == "forward"
+                or is_model(code, func)
+                or _Q.fullmatch(name_of(func) or "")
+            ):
+                yield child
+        elif isinstance(child, ast.Name) and depth < 3 and isinstance(child.ctx, ast.Load):
+            value = code.value(child)
             value = value.value if isinstance(value, Part) else value
             if (
                 isinstance(value, ast.AST)
                 and value is not node
                 and not no_graph(code, value)
-                and not inside(node, value)
+                and not is_inside(node, value)
             ) and "detach" not in ast.unparse(value):
                 yield from _network_calls(code, value, depth + 1)
 
 
 def _in_loss(code, node, target):
-    source = code.part(code.function(node)) if code.function(node) is not code.tree else code.source
+    source = (
+        code.source_of(code.function_of(node))
+        if code.function_of(node) is not code.tree
+        else code.source
+    )
     return "backward(" in source and len(re.findall(rf"\b{re.escape(target)}\b", source)) > 1
 
 
-def _cut(code, node, target):
-    source = code.part(code.function(node)) if code.function(node) is not code.tree else code.source
+def _is_cut(code, node, target):
+    source = (
+        code.source_of(code.function_of(node))
+        if code.function_of(node) is not code.tree
+        else code.source
+    )
     name = re.escape(target)
     return re.search(
         rf"{name}\.(detach|data|item)|{name} = .*(detach|\.data\b)|requires_grad", source
@@ -382,16 +405,16 @@ def _terms(node):
 @rule("rl-target-frozen", "wrong")
 def target_never_updated(code):
     """One of two target networks, copies of other networks, that is never updated."""
-    for owner in code.of(ast.ClassDef):
-        source = code.part(owner)
+    for owner in code.nodes_of(ast.ClassDef):
+        source = code.source_of(owner)
         copies = {
             name.removeprefix("self."): values[0].statement
             for name, values in owner.attributes.items()
             if len(values) == 1 and name.count(".") == 1
             if code.called(values[0].value) == "copy.deepcopy" and values[0].value.args
-            if (text(values[0].value.args[0]) or "").startswith("self.")
+            if (name_of(values[0].value.args[0]) or "").startswith("self.")
         }
-        idle = [name for name in copies if not _updated(code, owner, name)]
+        idle = [name for name in copies if not _may_be_updated(code, owner, name)]
         if len(idle) == 1 and len(copies) == 2 and re.search(rf"self\.{idle[0]}\(", source):
             if not _SETS.search(code.source):
                 yield copies[idle[0]]
@@ -407,18 +430,22 @@ def _own_target(code):
         return
     if not re.search(r"(?i)reward|gamma", code.source):
         return
-    for owner in code.of(ast.ClassDef):
+    for owner in code.nodes_of(ast.ClassDef):
         for name, values in owner.attributes.items():
-            short, built = name.removeprefix("self."), values[0].value
+            short, value = name.removeprefix("self."), values[0].value
             if (
                 not _TARGET_NET.fullmatch(short)
                 or len(values) != 1
-                or not _makes_network(code, built)
+                or not _makes_network(code, value)
             ):
                 continue
-            called = any(text(one.func) == name and one.owner is owner for one in code.calls)
-            if called and "backward" in code.part(owner) and not _read_outside(code, owner, short):
-                if not _updated(code, owner, short):
+            called = any(name_of(call.func) == name and call.owner is owner for call in code.calls)
+            if (
+                called
+                and "backward" in code.source_of(owner)
+                and not _read_outside(code, owner, short)
+            ):
+                if not _may_be_updated(code, owner, short):
                     yield values[0].statement
 
 
@@ -437,25 +464,33 @@ def _makes_network(code, node):
 
 def _read_outside(code, owner, name):
     """Return whether code outside the class reads the attribute, or the class has base classes."""
-    outside = [one for one in code.of(ast.Attribute) if one.attr == name and one.owner is not owner]
-    return bool(outside or owner.bases and text(owner.bases[0]) != "object")
+    outside = [
+        attribute
+        for attribute in code.nodes_of(ast.Attribute)
+        if attribute.attr == name and attribute.owner is not owner
+    ]
+    return bool(outside or owner.bases and name_of(owner.bases[0]) != "object")
 
 
-def _updated(code, owner, name):
+def _may_be_updated(code, owner, name):
     """Return whether a function, `zip` or an in-place change may update the attribute."""
-    for node in code.of(ast.Attribute):
-        if node.owner is not owner or node.attr != name or text(node.value) != "self":
+    for node in code.nodes_of(ast.Attribute):
+        if node.owner is not owner or node.attr != name or name_of(node.value) != "self":
             continue
-        up = node.parent
-        if isinstance(up, ast.Call) and up.func is not node and code.called(up) != "copy.deepcopy":
+        parent = node.parent
+        if (
+            isinstance(parent, ast.Call)
+            and parent.func is not node
+            and code.called(parent) != "copy.deepcopy"
+        ):
             return True
-        if isinstance(up, ast.List | ast.Tuple | ast.Dict):
+        if isinstance(parent, ast.List | ast.Tuple | ast.Dict):
             return True
-        changed = isinstance(up, ast.Attribute) and up.attr not in (
+        changed = isinstance(parent, ast.Attribute) and parent.attr not in (
             *("parameters", "named_parameters", "to", "cuda", "eval", "train", "forward"),
             "requires_grad_",
         )
-        if changed or any(method(one) == "zip" for one in above(node, ast.Call)):
+        if changed or any(method(call) == "zip" for call in ancestors(node, ast.Call)):
             return True
     return False
 
@@ -463,45 +498,53 @@ def _updated(code, owner, name):
 @rule("rl-reduced-early", "wrong")
 def reduced_before_product(code):
     """`torch.sum(log_probs.mean() * returns)`: each return needs the probability of its action."""
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         if not isinstance(node.op, ast.Mult) or not _is_summed(code, node):
             continue
-        for one, other in ((node.left, node.right), (node.right, node.left)):
-            one = one.operand if isinstance(one, ast.UnaryOp) else one
-            value = code.resolved(one)
+        for side, other in ((node.left, node.right), (node.right, node.left)):
+            side = side.operand if isinstance(side, ast.UnaryOp) else side
+            value = code.resolved(side)
             if not isinstance(value, ast.Call) or method(value) not in ("mean", "sum"):
                 continue
-            whole = not value.keywords and len(value.args) == bool(code.called(value))
-            given = value.args[0] if code.called(value) and value.args else receiver(value)
-            names = re.search(r"(?i)log_?p(rob|i)?s?(_|$)", text(given) or "")
+            reduces_all = not value.keywords and len(value.args) == bool(code.called(value))
+            operand = value.args[0] if code.called(value) and value.args else receiver(value)
+            names = re.search(r"(?i)log_?p(rob|i)?s?(_|$)", name_of(operand) or "")
             weights = r"(?i)(^|_)(returns?|advantages?|adv|deltas?|rewards?|gs?|discounted\w*)$"
-            if whole and names and re.search(weights, text(other) or ""):
+            if reduces_all and names and re.search(weights, name_of(other) or ""):
                 yield node
 
 
 def _is_summed(code, node):
     """Return whether the product is the argument of a sum or a mean."""
-    up = node.parent
-    if isinstance(up, ast.Call) and code.called(up) in ("torch.sum", "torch.mean"):
+    parent = node.parent
+    if isinstance(parent, ast.Call) and code.called(parent) in ("torch.sum", "torch.mean"):
         return True
-    return isinstance(up, ast.Attribute) and up.attr in ("sum", "mean")
+    return isinstance(parent, ast.Attribute) and parent.attr in ("sum", "mean")
 
 
 @rule("rl-dueling-mean", "wrong")
 def mean_over_batch(code):
     """`value + advantage - advantage.mean()` in `forward`: the mean is over the whole batch."""
-    for node in code.of(ast.BinOp):
-        around = getattr(code.function(node), "name", "")
-        if not isinstance(node.op, ast.Sub) or around != "forward" or node.owner is None:
+    for node in code.nodes_of(ast.BinOp):
+        function_name = getattr(code.function_of(node), "name", "")
+        if not isinstance(node.op, ast.Sub) or function_name != "forward" or node.owner is None:
             continue
-        name = text(node.left) or text(getattr(node.left, "right", None)) or ""
+        name = name_of(node.left) or name_of(getattr(node.left, "right", None)) or ""
         call = code.resolved(node.right)
-        whole = method(call) == "mean" and not call.args[1:] and not call.keywords
-        over = call.args[0] if whole and code.called(call) == "torch.mean" and call.args else None
-        over = receiver(call) if whole and not code.called(call) and not call.args else over
+        reduces_all = method(call) == "mean" and not call.args[1:] and not call.keywords
+        operand = (
+            call.args[0]
+            if reduces_all and code.called(call) == "torch.mean" and call.args
+            else None
+        )
+        operand = (
+            receiver(call) if reduces_all and not code.called(call) and not call.args else operand
+        )
         added = isinstance(node.left, ast.BinOp) or isinstance(node.parent, ast.BinOp)
-        if over is not None and text(over) == name and added:
-            if re.search(r"(?i)(^|_)adv(antages?)?(_|$)", name) and "std" not in code.part(node):
+        if operand is not None and name_of(operand) == name and added:
+            if re.search(r"(?i)(^|_)adv(antages?)?(_|$)", name) and "std" not in code.source_of(
+                node
+            ):
                 yield node
 
 
@@ -511,7 +554,7 @@ def generator_detached(code):
     for call in code.calls:
         if method(call) != "backward" or code.called(call):
             continue
-        name = text(receiver(call)) or ""
+        name = name_of(receiver(call)) or ""
         if not re.search(
             r"(?i)(^|_)(g|gen|generator)_?loss$|loss_?(g|gen|generator)$|^err_?g(_total)?$", name
         ):
@@ -527,16 +570,16 @@ def generator_detached(code):
 def _judgement_detached(code):
     """`err_g = l2(D(real), D(fake).detach())`: the generator gets no gradient from it."""
     for call in code.calls:
-        name = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
+        name = name_of(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
         named = re.match(
             r"(?i)^(err|loss)_?(g|gen)_?\w*$|^(g|gen|generator)_?(err|loss)\w*$", name or ""
         )
         if not named or len(call.args) < 2 or no_graph(code, call) or code.called(call)[:2] != "F.":
             if not named or not is_loss_call(code, call) or len(call.args) < 2:
                 continue
-        values = [code.resolved(one) for one in call.args[:2]]
-        cut = [_detached_of_model(code, one) for one in values]
-        fake = [one for one in cut if one and re.search(r"(?i)fake|gen", one)]
+        values = [code.resolved(arg) for arg in call.args[:2]]
+        cut = [_detached_of_model(code, value) for value in values]
+        fake = [word for word in cut if word and re.search(r"(?i)fake|gen", word)]
         others = " ".join(
             ast.unparse(getattr(value, "value", value))
             for value, judged in zip(values, cut, strict=True)
@@ -557,7 +600,7 @@ def _detached_of_model(code, node):
 def _real_for_detached(code):
     """`g_loss1 = mse_loss(D(fake.detach(), c), ones)`: this term has no gradient."""
     for call in code.calls:
-        name = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
+        name = name_of(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
         generator = (
             r"(?i)^(g|gen|generator)_?loss(_?(gan|adv|\d))?$|^(loss|err)_?(g|gen|generator)(_?\d)?$"
         )
@@ -565,9 +608,13 @@ def _real_for_detached(code):
             continue
         if len(call.args) < 2 or no_graph(code, call):
             continue
-        given, target = (code.resolved(a) for a in call.args[:2])
-        detached = [one for one in getattr(given, "args", ()) if method(one) == "detach"]
-        fake = [one for one in detached if re.search(r"(?i)fake|gen", text(receiver(one)) or "")]
+        prediction, target = (code.resolved(a) for a in call.args[:2])
+        detached = [arg for arg in getattr(prediction, "args", ()) if method(arg) == "detach"]
+        fake = [
+            other_call
+            for other_call in detached
+            if re.search(r"(?i)fake|gen", name_of(receiver(other_call)) or "")
+        ]
         if fake and isinstance(target, ast.Call) and method(target) in ("ones", "ones_like"):
             yield call
 
@@ -577,8 +624,8 @@ def _output_detached(code):
     for call in code.calls:
         if not is_loss_call(code, call) or len(call.args) < 2 or no_graph(code, call):
             continue
-        given = code.resolved(call.args[0])
-        model = receiver(given) if method(given) == "detach" and not code.called(given) else None
+        value = code.resolved(call.args[0])
+        model = receiver(value) if method(value) == "detach" and not code.called(value) else None
         if not isinstance(model, ast.Call) or not is_model(code, model.func):
             continue
         target = code.called(code.resolved(call.args[1]))
@@ -589,20 +636,20 @@ def _output_detached(code):
 
 def differentiated(code, node, depth):
     """Return whether an expression is a term of a loss that is differentiated."""
-    up = node
-    while isinstance(up.parent, ast.BinOp):
-        up = up.parent
-    if method(up.parent) in ("backward", "manual_backward"):
+    ancestor = node
+    while isinstance(ancestor.parent, ast.BinOp):
+        ancestor = ancestor.parent
+    if method(ancestor.parent) in ("backward", "manual_backward"):
         return True
-    name = text(up.parent.targets[0]) if isinstance(up.parent, ast.Assign) else None
-    if isinstance(up.parent, ast.AugAssign) and isinstance(up.parent.op, ast.Add):
-        name = text(up.parent.target)
+    name = name_of(ancestor.parent.targets[0]) if isinstance(ancestor.parent, ast.Assign) else None
+    if isinstance(ancestor.parent, ast.AugAssign) and isinstance(ancestor.parent.op, ast.Add):
+        name = name_of(ancestor.parent.target)
     if not name or depth > 3:
         return False
     return name in node.scope.backward or any(
-        isinstance(one.parent, ast.BinOp) and differentiated(code, one, depth + 1)
-        for one in code.uses(node.scope, name)
-        if one.lineno > node.lineno
+        isinstance(use.parent, ast.BinOp) and differentiated(code, use, depth + 1)
+        for use in code.uses(node.scope, name)
+        if use.lineno > node.lineno
     )
 
 
@@ -612,30 +659,34 @@ def negated(code, node, depth=0):
         if _changes_sign(node.parent, node):
             return True
         node = node.parent
-    up = node.parent
+    parent = node.parent
     if depth > 3:
         return False
-    if isinstance(up, ast.Return):
-        name = getattr(code.function(node), "name", None)
-        return any(negated(code, one, depth + 1) for one in code.calls if method(one) == name)
-    if isinstance(up, ast.AugAssign):
-        return isinstance(up.op, ast.Sub) or isinstance(up.op, ast.Mult) and _is_negative(up.value)
-    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+    if isinstance(parent, ast.Return):
+        name = getattr(code.function_of(node), "name", None)
+        return any(negated(code, call, depth + 1) for call in code.calls if method(call) == name)
+    if isinstance(parent, ast.AugAssign):
+        return (
+            isinstance(parent.op, ast.Sub)
+            or isinstance(parent.op, ast.Mult)
+            and _is_negative(parent.value)
+        )
+    name = name_of(parent.targets[0]) if isinstance(parent, ast.Assign) else None
     return name is not None and any(
-        negated(code, one, depth + 1)
-        for one in code.of(ast.Name)
-        if one.id == name and one.scope is node.scope and one.lineno > node.lineno
+        negated(code, child, depth + 1)
+        for child in code.nodes_of(ast.Name)
+        if child.id == name and child.scope is node.scope and child.lineno > node.lineno
     )
 
 
-def _changes_sign(up, node):
-    if isinstance(up, ast.UnaryOp):
-        return isinstance(up.op, ast.USub)
-    if isinstance(up, ast.BinOp):
-        other = up.left if node is up.right else up.right
-        subtracted = isinstance(up.op, ast.Sub) and node is up.right
-        return subtracted or isinstance(up.op, ast.Mult | ast.Div) and _is_negative(other)
-    return method(up) in ("neg", "negative")
+def _changes_sign(parent, node):
+    if isinstance(parent, ast.UnaryOp):
+        return isinstance(parent.op, ast.USub)
+    if isinstance(parent, ast.BinOp):
+        other = parent.left if node is parent.right else parent.right
+        subtracted = isinstance(parent.op, ast.Sub) and node is parent.right
+        return subtracted or isinstance(parent.op, ast.Mult | ast.Div) and _is_negative(other)
+    return method(parent) in ("neg", "negative")
 
 
 def _is_negative(node):
@@ -646,8 +697,8 @@ def _is_negative(node):
 def _through_detached(code, value, depth):
     if not isinstance(value, ast.Call) or depth > 2:
         return False
-    for given in value.args[:1]:
-        inner = code.resolved(given)
+    for arg in value.args[:1]:
+        inner = code.resolved(arg)
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name | ast.Attribute):
             if any(method(code.resolved(a)) == "detach" for a in inner.args):
                 return True
@@ -665,18 +716,20 @@ def fake_not_detached(code):
         if (
             method(call) != "backward"
             or code.called(call)
-            or any(above(call, ast.With))
+            or any(ancestors(call, ast.With))
             and no_graph(code, call)
         ):
             continue
-        name = text(receiver(call)) or ""
+        name = name_of(receiver(call)) or ""
         if not re.search(
             r"(?i)^(d|dis|disc|discriminator)_?loss(_fake)?$|^loss_?(d|disc)$|^err_?d(_fake)?$",
             name,
         ):
             continue
         function = (
-            code.part(code.function(call)) if code.function(call) is not code.tree else code.source
+            code.source_of(code.function_of(call))
+            if code.function_of(call) is not code.tree
+            else code.source
         )
         if "detach" in function or "no_grad" in function or "retain_graph" in function:
             continue
@@ -688,17 +741,17 @@ def fake_not_detached(code):
 
 def _uses_fake(code, value, depth):
     """Return whether a value is computed from `discriminator(generator(z))`."""
-    for one in ast.walk(value) if depth <= 3 else ():
-        if isinstance(one, ast.Call) and one.args and _is_network(code, one.func):
-            inner = code.resolved(one.args[0])
+    for child in ast.walk(value) if depth <= 3 else ():
+        if isinstance(child, ast.Call) and child.args and _is_network(code, child.func):
+            inner = code.resolved(child.args[0])
             if isinstance(inner, ast.Call) and _is_network(code, inner.func):
-                if re.search(r"(?i)(^|[._])(g|gen|generator|net_?g)$", text(inner.func) or ""):
+                if re.search(r"(?i)(^|[._])(g|gen|generator|net_?g)$", name_of(inner.func) or ""):
                     return True
-            if isinstance(inner, ast.Call) and _is_trained_generator(code, one, inner):
+            if isinstance(inner, ast.Call) and _is_trained_generator(code, child, inner):
                 return True
-        elif isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load):
-            source = code.value(one)
-            inner = isinstance(source, ast.AST) and not inside(value, source)
+        elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
+            source = code.value(child)
+            inner = isinstance(source, ast.AST) and not is_inside(value, source)
             if inner and _uses_fake(code, source, depth + 1):
                 return True
     return False
@@ -706,7 +759,7 @@ def _uses_fake(code, value, depth):
 
 def _is_trained_generator(code, judged, inner):
     """Return whether `D(model(x))` has a discriminator, and an optimizer has the parameters."""
-    name, judge = text(inner.func) or "", text(judged.func) or ""
+    name, judge = name_of(inner.func) or "", name_of(judged.func) or ""
     if not re.search(r"(?i)(^|[._])(d|dis|disc\w*|net_?d)$", judge) or name == judge:
         return False
     trained = rf"optim\.\w+\(\s*{re.escape(name)}\.parameters\("
@@ -732,15 +785,15 @@ def generator_against_itself(code):
         return  # real images have label 0 here
     generator = r"(?i)^(g|gen|generator)_?loss(_?(gan|adv|fake))?$|^(loss|err)_?(g|gen|generator)$"
     for call in code.calls:
-        up = call.parent
-        name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+        parent = call.parent
+        name = name_of(parent.targets[0]) if isinstance(parent, ast.Assign) else None
         if not name or not re.match(generator, name) or len(call.args) < 2 or call.keywords:
             continue
-        given = code.resolved(call.args[0])
-        while method(given) in ("squeeze", "view", "reshape", "flatten") and receiver(given):
-            given = receiver(given)
-        judged = isinstance(given, ast.Call) and is_model(code, given.func)
-        detached = judged and any(method(one) == "detach" for one in given.args)
+        value = code.resolved(call.args[0])
+        while method(value) in ("squeeze", "view", "reshape", "flatten") and receiver(value):
+            value = receiver(value)
+        judged = isinstance(value, ast.Call) and is_model(code, value.func)
+        detached = judged and any(method(arg) == "detach" for arg in value.args)
         if judged and not detached and is_loss_call(code, call) and _is_fake(code, call.args[1]):
             if not negated(code, call):
                 yield call
@@ -753,4 +806,4 @@ def _is_fake(code, node):
         zeros = code.called(value) in ("torch.zeros", "torch.zeros_like")
         return zeros or bool(re.search(r"fill_\(0(\.0)?\)", ast.unparse(value)))
     named = r"(?i)(fake|zero)s?_?(labels?|targets?)?|labels?_?fake"
-    return value is None and bool(re.fullmatch(named, text(node) or ""))
+    return value is None and bool(re.fullmatch(named, name_of(node) or ""))

@@ -11,10 +11,10 @@ from helpers.review.syntax import const, method, receiver
 def _hooks(code, name):
     """Yield the methods of a name in the classes that derive from LightningModule."""
     manual = re.search(r"automatic_optimization *= *False", code.source)
-    for (owner, own), function in code.functions.items():
-        bases = [base for one in code.bases(owner or "") for base in one.bases]
+    for (owner, method_name), function in code.functions.items():
+        bases = [base for cls in code.bases(owner or "") for base in cls.bases]
         derived = any((code.dotted(base) or "").endswith("LightningModule") for base in bases)
-        if own == name and derived and not manual:
+        if method_name == name and derived and not manual:
             yield function
 
 
@@ -25,16 +25,16 @@ def step_without_loss(code):
         values = returns(code, function)
         if not values and not _is_stub(function):
             yield function
-        for one in values:
-            number = method(one) in ("item", "detach") and receiver(one) is not None
+        for value in values:
+            number = method(value) in ("item", "detach") and receiver(value) is not None
             if number and len(values) == 1:
-                yield one
+                yield value
 
 
 def _is_stub(function):
     """Return True for an empty method, one that raises, and one that calls another."""
     last = function.body[-1]
-    computed = [one for one in function.body if isinstance(one, ast.Assign)]
+    computed = [assignment for assignment in function.body if isinstance(assignment, ast.Assign)]
     return isinstance(last, ast.Raise) or not computed
 
 
@@ -42,8 +42,10 @@ def _is_stub(function):
 def optimizer_not_returned(code):
     """`configure_optimizers` that creates an optimizer and does not return it."""
     for function in _hooks(code, "configure_optimizers"):
-        made = [one for one in code.calls_under(function) if "optim." in code.called(one)]
-        if made and not [one for one in code.walk(function) if isinstance(one, ast.Return)]:
+        calls = [call for call in code.calls_under(function) if "optim." in code.called(call)]
+        if calls and not [
+            statement for statement in code.walk(function) if isinstance(statement, ast.Return)
+        ]:
             yield function
 
 
@@ -52,6 +54,8 @@ def backward_in_step(code):
     """`loss.backward()` in `training_step`: Lightning calls it again."""
     for function in _hooks(code, "training_step"):
         for call in code.methods(function, "backward"):
-            kept = any(one.arg == "retain_graph" and const(one.value) for one in call.keywords)
+            kept = any(
+                keyword.arg == "retain_graph" and const(keyword.value) for keyword in call.keywords
+            )
             if not kept and isinstance(call.parent, ast.Expr) and not call.args:
                 yield call

@@ -4,7 +4,7 @@ import ast
 import re
 from collections import defaultdict
 
-from helpers.review.code import Part, parameter
+from helpers.review.code import Part, has_parameter
 from helpers.review.flow import events
 from helpers.review.kinds import is_model, kind, no_graph
 from helpers.review.registry import rule
@@ -12,14 +12,14 @@ from helpers.review.rules.parameters import optimizers
 from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
-    above,
+    ancestors,
     argument,
     const,
     method,
+    name_of,
     names_in,
     place,
     receiver,
-    text,
 )
 from helpers.review.tracing import construction
 
@@ -29,17 +29,19 @@ def optimizer_in_loop(code):
     """A new optimizer in each iteration: momentum and Adam's averages start again."""
     yield from _in_each_call(code)
     for _, name, assignment, model in optimizers(code):
-        loop = next(above(assignment.statement, *LOOPS), None)
+        loop = next(ancestors(assignment.statement, *LOOPS), None)
         if loop is None or not model or assignment.statement not in loop.body:
             continue
         used = {
-            one.what
-            for one in events(code, loop, 0)
-            if one.name == name or one.what == "backward"
-            if next(above(one.call, *LOOPS), None) is loop
+            event.kind
+            for event in events(code, loop, 0)
+            if event.name == name or event.kind == "backward"
+            if next(ancestors(event.call, *LOOPS), None) is loop
         }
         values = loop.scope.assigned.get(model, ())
-        fresh = any(loop.lineno <= one.statement.lineno <= loop.end_lineno for one in values)
+        fresh = any(
+            loop.lineno <= earlier.statement.lineno <= loop.end_lineno for earlier in values
+        )
         if {"backward", "step"} <= used and not fresh:
             yield assignment.statement
 
@@ -54,11 +56,13 @@ def _in_each_call(code):
     for scope, name, assignment, model in optimizers(code):
         if not isinstance(scope, FUNCTIONS) or not _ONE_STEP.fullmatch(scope.name):
             continue
-        own = assignment.statement in scope.body and model and parameter(scope, model)
-        calls = [one for one in code.calls_under(scope) if method(one) in ("backward", "step")]
-        stepped = [one for one in calls if method(one) == "step" and text(receiver(one)) == name]
-        looped = any(any(above(one, *LOOPS)) for one in calls)
-        if own and len(calls) == 2 and stepped and not looped:
+        takes_model = assignment.statement in scope.body and model and has_parameter(scope, model)
+        calls = [call for call in code.calls_under(scope) if method(call) in ("backward", "step")]
+        stepped = [
+            call for call in calls if method(call) == "step" and name_of(receiver(call)) == name
+        ]
+        looped = any(any(ancestors(call, *LOOPS)) for call in calls)
+        if takes_model and len(calls) == 2 and stepped and not looped:
             yield assignment.statement
 
 
@@ -67,56 +71,65 @@ def training_in_eval(code):
     """`model.eval()` before the training loop, and no `model.train()`."""
     trained = {model for _, _, _, model in optimizers(code) if model}
     for loop in code.loops:
-        if any(above(loop, *LOOPS)) or not trained:
+        if any(ancestors(loop, *LOOPS)) or not trained:
             continue
-        inner = {one.what for one in events(code, loop, 3)}
+        inner = {event.kind for event in events(code, loop, 3)}
         if "train" in inner or not {"backward", "step"} <= inner:
             continue
-        around = code.function(loop)
+        function = code.function_of(loop)
         modes = [
-            one
-            for one in events(code, around, 0)
-            if one.what in ("train", "eval") and one.name in trained
-            if place(one.call) < place(loop)
+            event
+            for event in events(code, function, 0)
+            if event.kind in ("train", "eval") and event.name in trained
+            if place(event.call) < place(loop)
         ]
-        if modes and modes[-1].what == "eval" and _calls(code, loop, modes[-1].name):
+        if modes and modes[-1].kind == "eval" and _is_called_in(code, loop, modes[-1].name):
             assignments = loop.scope.assigned.get(modes[-1].name, ())
-            if not any(place(modes[-1].call) < one.end < place(loop) for one in assignments):
+            if not any(
+                place(modes[-1].call) < assignment.end < place(loop) for assignment in assignments
+            ):
                 yield modes[-1].call
 
 
-def _calls(code, loop, name):
-    return any(text(call.func) == name for call in code.calls_under(loop))
+def _is_called_in(code, loop, name):
+    return any(name_of(call.func) == name for call in code.calls_under(loop))
 
 
 @rule("detach-state-error", "raises")
 def state_carried(code):
     """`out, h = rnn(x, h)` in a training loop without `h.detach()`."""
     for loop in code.loops:
-        back = [c for c in code.methods(loop, "backward") if next(above(c, *LOOPS), None) is loop]
-        if not back or any(argument(call, "retain_graph") is not None for call in back):
+        backward_calls = [
+            c for c in code.methods(loop, "backward") if next(ancestors(c, *LOOPS), None) is loop
+        ]
+        if not backward_calls or any(
+            argument(call, "retain_graph") is not None for call in backward_calls
+        ):
             continue
         for node in loop.body:
             name = _carried(code, node)
-            if name and not _renewed(code, loop, name, node):
+            if name and not _is_renewed(code, loop, name, node):
                 yield node
     yield from _kept_in_attribute(code)
 
 
 def _kept_in_attribute(code):
     """`out, self.hidden = self.lstm(x, self.hidden)` in `forward`, and nothing resets it."""
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         if getattr(node.scope, "name", "") != "forward" or node.owner is None:
             continue
         name = _carried(code, node) or ""
         if not name.startswith("self.") or "backward()" not in code.source:
             continue
-        places_ = {getattr(one.statement.scope, "name", "") for one in node.owner.attributes[name]}
+        places = {
+            getattr(assignment.statement.scope, "name", "")
+            for assignment in node.owner.attributes[name]
+        }
         attribute = re.escape(name.removeprefix("self."))
-        outside = code.source.replace(code.part(node.owner), "")
+        outside = code.source.replace(code.source_of(node.owner), "")
         reset = re.search(rf"\.{attribute}\b|\.(init|reset)_?\w*\(", outside)
-        once = len(node.scope.assigned.get(name, ())) == 1 and places_ <= {"__init__", "forward"}
-        if once and not reset and not re.search(r"detach|\.data\b", code.part(node.owner)):
+        once = len(node.scope.assigned.get(name, ())) == 1 and places <= {"__init__", "forward"}
+        if once and not reset and not re.search(r"detach|\.data\b", code.source_of(node.owner)):
             yield node
 
 
@@ -131,11 +144,13 @@ def _carried(code, node):
         or not is_model_or_rnn(code, node.value.func)
     ):
         return None
-    given = {text(one) for one in (*node.value.args[1:], *(k.value for k in node.value.keywords))}
-    name = text(target.elts[1])
+    passed_names = {
+        name_of(arg) for arg in (*node.value.args[1:], *(k.value for k in node.value.keywords))
+    }
+    name = name_of(target.elts[1])
     return (
         name
-        if name in given
+        if name in passed_names
         and re.search(r"(?i)^(self\.)?(h|hidden|state|hx|hc|h_n|hn)\w*$", name or "")
         else None
     )
@@ -143,18 +158,18 @@ def _carried(code, node):
 
 def is_model_or_rnn(code, node):
     """Return whether a call goes to a model or to a recurrent layer."""
-    return is_model(code, node) or bool(re.search(r"(?i)rnn|lstm|gru", text(node) or ""))
+    return is_model(code, node) or bool(re.search(r"(?i)rnn|lstm|gru", name_of(node) or ""))
 
 
-def _renewed(code, loop, name, node):
+def _is_renewed(code, loop, name, node):
     """Return whether the state is detached or created again in the loop."""
     others = [
-        one
-        for one in loop.scope.assigned.get(name, ())
-        if one.statement is not node
-        if loop.lineno < one.statement.lineno <= loop.end_lineno
+        assignment
+        for assignment in loop.scope.assigned.get(name, ())
+        if assignment.statement is not node
+        if loop.lineno < assignment.statement.lineno <= loop.end_lineno
     ]
-    return others or re.search(r"detach|repackage|\.data\b|torch\.no_grad", code.part(loop))
+    return others or re.search(r"detach|repackage|\.data\b|torch\.no_grad", code.source_of(loop))
 
 
 @rule("loading-split-epoch", "wrong")
@@ -164,7 +179,7 @@ def split_in_loop(code):
         name = code.called(call)
         if name not in ("data.random_split", "sklearn.model_selection.train_test_split"):
             continue
-        loop = next(above(call, *LOOPS), None)
+        loop = next(ancestors(call, *LOOPS), None)
         if isinstance(loop, ast.For) and re.search(r"(?i)epoch", ast.unparse(loop.target)):
             fixed = argument(call, "generator") or argument(call, "random_state")
             if fixed is None and code.methods(loop, "backward", follow=3):
@@ -180,7 +195,7 @@ def scaled_before_split(code):
         value = code.resolved(call.args[0])
         if isinstance(value, ast.Call) and method(value) == "fit_transform":
             constructor = receiver(value)
-            constructor = code.value(constructor) if text(constructor) else constructor
+            constructor = code.value(constructor) if name_of(constructor) else constructor
             if re.search(
                 r"sklearn\.preprocessing\.\w*(Scaler|Transformer)$", code.called(constructor)
             ):
@@ -191,14 +206,14 @@ def scaled_before_split(code):
 
 def _standardized_before_slices(code):
     """`x = (x - x.mean()) / x.std()`, and then `train, test = x[:n], x[n:]`."""
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         target = node.targets[0]
         first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
-        name = text(first.value if isinstance(first, ast.Subscript) else first)
+        name = name_of(first.value if isinstance(first, ast.Subscript) else first)
         if re.search(r"(?i)label|target|class|(^|_)(y|ids?|idx|index)$", name or "y"):
             continue  # numbers that begin at 0
         if _standardized(code, node.value) or _by_function(code, node.value, name):
-            if _split_later(code, node, _made_of(code, node, name)):
+            if _split_later(code, node, _names_computed_from(code, node, name)):
                 yield node
 
 
@@ -220,14 +235,14 @@ def _by_function(code, value, name):
     targets = code.targets(value) if isinstance(value, ast.Call) else []
     if len(targets) != 1 or not re.search(r"(?i)normali[sz]e|standardi[sz]e|scale", method(value)):
         return False
-    places = [n for n, one in enumerate(value.args) if text(one) == name]
-    names = [one.arg for one in targets[0].args.args]
+    places = [n for n, arg in enumerate(value.args) if name_of(arg) == name]
+    names = [parameter.arg for parameter in targets[0].args.args]
     if len(places) != 1 or places[0] >= len(names):
         return False
-    given = names[places[0]]
+    parameter_name = names[places[0]]
     return any(
-        method(one) in ("mean", "min", "std", "max") and text(receiver(one)) == given
-        for one in code.calls_under(targets[0])
+        method(call) in ("mean", "min", "std", "max") and name_of(receiver(call)) == parameter_name
+        for call in code.calls_under(targets[0])
     )
 
 
@@ -236,40 +251,44 @@ def _split_later(code, node, names):
     for call in code.calls:
         if code.called(call) == "sklearn.model_selection.train_test_split" and call.args:
             if call.scope is node.scope and place(call) > place(node):
-                if text(call.args[0]) in names:
+                if name_of(call.args[0]) in names:
                     return True
         parted = re.match(r"(?i)split|train_val_test", method(call)) and call.args
         if parted and call.scope is node.scope and place(call) > place(node):
             targets = getattr(getattr(call.parent, "targets", [None])[0], "elts", [])
-            if text(call.args[0]) in names and "train" in {
-                _half(text(one) or "") for one in targets
+            if name_of(call.args[0]) in names and "train" in {
+                _part_or_test(name_of(target) or "") for target in targets
             }:
                 return True
-    return any(_complementary(code, node.scope, one) for one in names)
+    return any(_complementary(code, node.scope, name) for name in names)
 
 
 def _statistic_of(code, node, data):
     """Return True for `data.mean()` or `np.mean(data)` of all data, even through a name."""
     value = code.resolved(node)
     value = value if isinstance(value, ast.Call) and method(value) in ("mean", "min") else None
-    given = value.args[0] if value is not None and code.called(value) and value.args else None
-    given = receiver(value) if value is not None and not code.called(value) else given
-    return isinstance(given, ast.Name) and given.id == data.id
+    operand = value.args[0] if value is not None and code.called(value) and value.args else None
+    operand = receiver(value) if value is not None and not code.called(value) else operand
+    return isinstance(operand, ast.Name) and operand.id == data.id
 
 
-def _made_of(code, node, name):
+def _names_computed_from(code, node, name):
     """Return the name and the names computed from it in its scope, as windows and tensors."""
     names = {name}
     for _ in range(3):
         for other, values in node.scope.assigned.items():
-            given = [_whole(one.value) for one in values if one.end > place(node)]
-            after = [one for one in given if one is not None]
-            if any(names & names_in(one) and _keeps_all(one) for one in after):
+            sources = [
+                _expression_of(assignment.value)
+                for assignment in values
+                if assignment.end > place(node)
+            ]
+            after = [value for value in sources if value is not None]
+            if any(names & names_in(value) and _keeps_all(value) for value in after):
                 names.add(other)
     return names
 
 
-def _whole(value):
+def _expression_of(value):
     """Return the expression that a name is assigned, including one of the results of a call."""
     if isinstance(value, Part):
         return value.value if value.index is not None else None
@@ -278,11 +297,11 @@ def _whole(value):
 
 def _keeps_all(node):
     """Return whether no index takes a part, except in a comprehension over all positions."""
-    parts = [one for one in ast.walk(node) if isinstance(one, ast.Subscript)]
-    return not parts or any(isinstance(one, ast.comprehension) for one in ast.walk(node))
+    parts = [subscript for subscript in ast.walk(node) if isinstance(subscript, ast.Subscript)]
+    return not parts or any(isinstance(child, ast.comprehension) for child in ast.walk(node))
 
 
-def _sliced(code, part):
+def _slice_of(code, part):
     """Return `x[:n]` of `torch.tensor(x[:n].values)` and `x[:n].contiguous()`."""
     for _ in range(4):
         if re.match(r"torch\.|numpy\.", code.called(part)) and part.args:
@@ -298,12 +317,12 @@ def _complementary(code, scope, name):
     """Return True if `train = name[:n]` and `test = name[n:]` are in the scope."""
     bounds = {}
     for target, values in scope.assigned.items():
-        for one in values:
-            part = _sliced(code, one.value)
-            if part is not None and text(part.value) == name:
+        for assignment in values:
+            part = _slice_of(code, assignment.value)
+            if part is not None and name_of(part.value) == name:
                 rows = next(iter(getattr(part.slice, "elts", [part.slice])), None)
                 if isinstance(rows, ast.Slice) and rows.step is None:
-                    bounds[_half(target)] = rows
+                    bounds[_part_or_test(target)] = rows
     first, second = bounds.get("train"), bounds.get("test")
     if first is None or second is None or not first.upper or not second.lower or first.lower:
         return False
@@ -316,17 +335,23 @@ def _scaled_before_slices(code):
         if method(call) != "fit_transform" or not isinstance(call.parent, ast.Assign):
             continue
         constructor = construction(code, receiver(call))
-        name = text(call.parent.targets[0])
+        name = name_of(call.parent.targets[0])
         if not re.search(r"sklearn\.preprocessing\.\w*Scaler$", code.called(constructor)):
             continue
-        parts = [one for one in code.of(ast.Subscript) if text(one.value) == name]
-        parts = [one for one in parts if code.value(one.value) is call]
+        parts = [
+            subscript
+            for subscript in code.nodes_of(ast.Subscript)
+            if name_of(subscript.value) == name
+        ]
+        parts = [part for part in parts if code.value(part.value) is call]
         bounds = {}
-        for one in parts:
-            target = one.parent.targets[0] if isinstance(one.parent, ast.Assign) else None
-            if isinstance(one.slice, ast.Slice) and one.slice.step is None:
-                bounds[_half(text(target) or "")] = one.slice
-        later = name and _split_later(code, call.parent, _made_of(code, call.parent, name))
+        for part in parts:
+            target = part.parent.targets[0] if isinstance(part.parent, ast.Assign) else None
+            if isinstance(part.slice, ast.Slice) and part.slice.step is None:
+                bounds[_part_or_test(name_of(target) or "")] = part.slice
+        later = name and _split_later(
+            code, call.parent, _names_computed_from(code, call.parent, name)
+        )
         if later or _parts_by_share(code, parts, name):
             yield call
             continue
@@ -339,25 +364,25 @@ def _scaled_before_slices(code):
 
 def _parts_by_share(code, parts, name):
     """Return True if slices `data[begin:end]` for train and test end at shares of the length."""
-    whole = rf"len\({re.escape(name or '?')}\)"
+    length_pattern = rf"len\({re.escape(name or '?')}\)"
     halves = set()
-    for one in parts:
-        target = one.parent.targets[0] if isinstance(one.parent, ast.Assign) else None
-        ends = [one.slice.lower, one.slice.upper] if isinstance(one.slice, ast.Slice) else []
+    for part in parts:
+        target = part.parent.targets[0] if isinstance(part.parent, ast.Assign) else None
+        ends = [part.slice.lower, part.slice.upper] if isinstance(part.slice, ast.Slice) else []
         values = [ast.unparse(v) for e in ends if e and isinstance(v := code.resolved(e), ast.AST)]
         shares = [v for v in values if re.search(r"(?i)train|split|ratio|0\.\d", v)]
-        half = _half_of(text(target) or "")
-        if half and shares and re.search(whole, code.part(code.function(one))):
+        half = _part_in_name(name_of(target) or "")
+        if half and shares and re.search(length_pattern, code.source_of(code.function_of(part))):
             halves.add(half)
     return halves == {"train", "test"}
 
 
-def _half_of(name):
+def _part_in_name(name):
     match = re.search(r"(?i)(^|[_.])(train|test|val|valid)", name)
     return None if not match else "train" if match[2].lower() == "train" else "test"
 
 
-def _half(name):
+def _part_or_test(name):
     match = re.search(r"(?i)(^|_)(train|test|val|valid)", name)
     return "train" if match and match[2].lower() == "train" else "test" if match else None
 
@@ -374,10 +399,12 @@ def fitted_again(code):
         for n, (call, name) in enumerate(calls):
             if method(call) != "fit_transform" or not _HELD_OUT.search(name):
                 continue
-            scaler = code.value(receiver(call)) if text(receiver(call)) else None
+            scaler = code.value(receiver(call)) if name_of(receiver(call)) else None
             for before, other in calls[:n]:
                 same = scaler is not None and scaler is code.value(receiver(before))
-                same = same or text(receiver(call)) == text(receiver(before)) and scaler is None
+                same = (
+                    same or name_of(receiver(call)) == name_of(receiver(before)) and scaler is None
+                )
                 pair = _HELD_OUT.sub("", name) == _TRAINED.sub("", other)
                 if not _HELD_OUT.search(other) and (same or pair and _TRAINED.search(other)):
                     yield call
@@ -403,7 +430,7 @@ def _is_scaler(code, node):
     value = code.resolved(node) if isinstance(node, ast.AST) else None
     if isinstance(value, ast.Call):
         return bool(_FITTED.match(code.called(value)))
-    return bool(re.search(r"(?i)(scaler|^sc|^ss|^mms?)(_?[xy\d])?$", text(node) or ""))
+    return bool(re.search(r"(?i)(scaler|^sc|^ss|^mms?)(_?[xy\d])?$", name_of(node) or ""))
 
 
 @rule("language-labels-padding", "wrong", "labels=|\"labels\"|'labels'")
@@ -424,11 +451,11 @@ def padding_in_labels(code):
             continue
         if _copied_ids(code, labels, ast.unparse(ids)) and not no_graph(code, call):
             yield labels
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         target = node.targets[0]
         if isinstance(target, ast.Subscript) and const(target.slice) == "labels":
-            given = f"{ast.unparse(target.value)}['input_ids']"
-            if _copied_ids(code, node.value, given):
+            input_ids = f"{ast.unparse(target.value)}['input_ids']"
+            if _copied_ids(code, node.value, input_ids):
                 yield node
 
 
@@ -455,7 +482,7 @@ def shifted_twice(code):
         first = argument(call, "input_ids", 0)
         if labels is None or first is None or code.called(call):
             continue
-        if _cut(code, first, None, -1) and _cut(code, labels, 1, None):
+        if _is_slice(code, first, None, -1) and _is_slice(code, labels, 1, None):
             if (
                 not (kind(code, call.func) or "").startswith("module:")
                 or "transformers" in code.source
@@ -463,7 +490,7 @@ def shifted_twice(code):
                 yield call
 
 
-def _cut(code, node, lower, upper):
+def _is_slice(code, node, lower, upper):
     """Return True for `x[:, lower:upper]`, even through a name and `contiguous()`."""
     for _ in range(3):
         if isinstance(node, ast.Name):
@@ -477,7 +504,7 @@ def _cut(code, node, lower, upper):
     )
     if not isinstance(last, ast.Slice) or last.step is not None:
         return False
-    return [ast.unparse(one) if one else None for one in (last.lower, last.upper)] == [
+    return [ast.unparse(bound) if bound else None for bound in (last.lower, last.upper)] == [
         None if lower is None else str(lower),
         None if upper is None else str(upper),
     ]
@@ -486,8 +513,8 @@ def _cut(code, node, lower, upper):
 @rule("rl-done-unused", "wrong")
 def done_unused(code):
     """`target = reward + gamma * next_q` in a function that has `done` and does not use it."""
-    for function in code.of(*FUNCTIONS):
-        source = code.part(function)
+    for function in code.nodes_of(*FUNCTIONS):
+        source = code.source_of(function)
         trains = re.search(r"backward\(|(?i:loss|criterion)\w*\(", source)
         if not re.search(r"(?i)gamma|discount", source) or not trains:
             continue
@@ -496,7 +523,7 @@ def done_unused(code):
             for n in ast.walk(function)
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
-        stored |= {one.arg for one in function.args.args}
+        stored |= {parameter.arg for parameter in function.args.args}
         unused = {
             n
             for n in stored
@@ -523,7 +550,7 @@ def _bellman(value):
 @rule("training-epochs-number", "raises")
 def over_a_number(code):
     """`for epoch in epochs:` with `epochs = 10`: a number cannot be iterated."""
-    for loop in code.of(ast.For):
+    for loop in code.nodes_of(ast.For):
         value = code.resolved(loop.iter)
         if isinstance(const(value), int) and not isinstance(const(value), bool):
             yield loop

@@ -12,15 +12,15 @@ from helpers.review.rules.modules import learns
 from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
-    above,
+    ancestors,
     argument,
     const,
-    inside,
+    is_inside,
     is_open,
     method,
+    name_of,
     names_in,
     receiver,
-    text,
 )
 from helpers.review.tracing import (
     construction,
@@ -37,16 +37,16 @@ _BCE = "binary_cross_entropy"
 @rule("losses-double-softmax", "wrong")
 def double_softmax(code):
     """`cross_entropy(model(x).softmax(1), y)`, even if the model's last layer is the softmax."""
-    for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
-        if is_activation(code, given, {"softmax"}):
+    for call, prediction in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
+        if is_activation(code, prediction, {"softmax"}):
             yield call
 
 
 @rule("losses-double-sigmoid", "wrong")
 def double_sigmoid(code):
     """`binary_cross_entropy_with_logits(x.sigmoid(), t)`."""
-    for call, given in loss_calls(code, f"{_BCE}_with_logits", "BCEWithLogitsLoss"):
-        if is_activation(code, given, {"sigmoid"}):
+    for call, prediction in loss_calls(code, f"{_BCE}_with_logits", "BCEWithLogitsLoss"):
+        if is_activation(code, prediction, {"sigmoid"}):
             yield call
 
 
@@ -54,24 +54,24 @@ def double_sigmoid(code):
 def bce_softmax(code):
     """`binary_cross_entropy(z.softmax(1), t)`."""
     for name, module in ((_BCE, "BCELoss"), (f"{_BCE}_with_logits", "BCEWithLogitsLoss")):
-        for call, given in loss_calls(code, name, module):
-            if is_activation(code, given, {"softmax"}):
+        for call, prediction in loss_calls(code, name, module):
+            if is_activation(code, prediction, {"softmax"}):
                 yield call
 
 
 @rule("losses-nll-softmax", "wrong")
 def nll_of_softmax(code):
     """`nll_loss(x.softmax(1), y)` without the logarithm."""
-    for call, given in loss_calls(code, "nll_loss", "NLLLoss"):
-        if is_activation(code, given, {"softmax"}):
+    for call, prediction in loss_calls(code, "nll_loss", "NLLLoss"):
+        if is_activation(code, prediction, {"softmax"}):
             yield call
 
 
 @rule("losses-kl-log", "wrong")
 def kl_without_log(code):
     """`kl_div(p, q)` with probabilities as its first argument."""
-    for call, given in loss_calls(code, "kl_div", "KLDivLoss"):
-        if is_activation(code, given, {"softmax"}):
+    for call, prediction in loss_calls(code, "kl_div", "KLDivLoss"):
+        if is_activation(code, prediction, {"softmax"}):
             yield call
 
 
@@ -82,9 +82,9 @@ def log_of_softmax(code):
         if method(call) != "log":
             continue
         name, base = code.called(call), receiver(call)
-        given = call.args[0] if name == "torch.log" and call.args else None if name else base
-        if isinstance(given, ast.Call) and is_activation(code, given, {"softmax"}):
-            if not ends_in(code, given.func, {"softmax"}):
+        operand = call.args[0] if name == "torch.log" and call.args else None if name else base
+        if isinstance(operand, ast.Call) and is_activation(code, operand, {"softmax"}):
+            if not ends_in(code, operand.func, {"softmax"}):
                 yield call
 
 
@@ -93,19 +93,25 @@ def kl_mean(code):
     """`kl_div` with the default reduction divides by the number of elements."""
     for call in code.calls:
         if code.called(call) in ("F.kl_div", "nn.KLDivLoss") and not is_open(call):
-            given = argument(call, "reduction")
+            reduction = argument(call, "reduction")
             old = argument(call, "size_average") or argument(call, "reduce")
-            if not old and (given is None or const(given) == "mean") and not _summed(call):
+            if (
+                not old
+                and (reduction is None or const(reduction) == "mean")
+                and not _is_scaled_otherwise(call)
+            ):
                 yield call
 
 
-def _summed(call):
+def _is_scaled_otherwise(call):
     """Return whether a factor follows that is not the square of a temperature."""
     factors, below = [], call
-    for up in above(call, ast.BinOp):
-        if isinstance(up.op, ast.Mult):
-            factors.append(ast.unparse(up.right if inside(below, up.left) else up.left))
-        below = up
+    for operation in ancestors(call, ast.BinOp):
+        if isinstance(operation.op, ast.Mult):
+            factors.append(
+                ast.unparse(operation.right if is_inside(below, operation.left) else operation.left)
+            )
+        below = operation
     return bool(factors) and not _SQUARE.search(" * ".join(factors))
 
 
@@ -120,7 +126,7 @@ def loss_class_called(code):
         if re.fullmatch(r"nn\.\w+Loss", name) and len(call.args) >= 2:
             if is_open(call) or name == "nn.AdaptiveLogSoftmaxWithLoss":
                 continue
-            if not any(isinstance(given, ast.Constant) for given in call.args[:2]):
+            if not any(isinstance(arg, ast.Constant) for arg in call.args[:2]):
                 yield call
 
 
@@ -139,8 +145,8 @@ def loss_of_argmax(code):
     """A loss of `argmax`, which has no gradient."""
     for call in code.calls:
         is_loss = is_loss_call(code, call) or is_named_loss(code, call)
-        if is_loss and (given := argument(call, "input", 0)) is not None:
-            if _is_argmax(code, given):
+        if is_loss and (operand := argument(call, "input", 0)) is not None:
+            if _is_argmax(code, operand):
                 yield call
 
 
@@ -173,17 +179,17 @@ def swapped(code):
         (_BCE, "BCELoss"),
         (f"{_BCE}_with_logits", "BCEWithLogitsLoss"),
     ):
-        for call, given in loss_calls(code, *names):
+        for call, prediction in loss_calls(code, *names):
             target = argument(call, "target", 1)
-            if isinstance(given, ast.Name) and isinstance(target, ast.Call):
-                if _of_model(code, target) and _from_loader(code, given):
+            if isinstance(prediction, ast.Name) and isinstance(target, ast.Call):
+                if _of_model(code, target) and _from_loader(code, prediction):
                     yield call
-            if isinstance(given, ast.Name) and isinstance(target, ast.Name):
+            if isinstance(prediction, ast.Name) and isinstance(target, ast.Name):
                 if (
-                    pattern.match(given.id)
+                    pattern.match(prediction.id)
                     and output.match(target.id)
                     or _of_model(code, target)
-                    and _from_loader(code, given)
+                    and _from_loader(code, prediction)
                 ):
                     yield call
 
@@ -207,8 +213,8 @@ def cut_by_numpy(code):
     for call in code.calls:
         if code.called(call) not in ("torch.from_numpy", "torch.tensor", "torch.FloatTensor"):
             continue
-        given = call.args[0] if call.args else None
-        base = given.value if isinstance(given, ast.Subscript) else given
+        operand = call.args[0] if call.args else None
+        base = operand.value if isinstance(operand, ast.Subscript) else operand
         if method(base) != "numpy" or no_graph(code, call):
             continue
         while isinstance(base, ast.Call | ast.Attribute) and not isinstance(base, ast.Name):
@@ -217,7 +223,11 @@ def cut_by_numpy(code):
                 break
         value = code.value(base) if isinstance(base, ast.Name) else None
         output = isinstance(value, ast.Call) and is_model(code, value.func)
-        if output and code.methods(code.function(call), "backward") and _first_of_loss(code, call):
+        if (
+            output
+            and code.methods(code.function_of(call), "backward")
+            and _first_of_loss(code, call)
+        ):
             yield call
 
 
@@ -231,14 +241,14 @@ def _numpy_in_forward(code):
     for call in code.calls:
         if code.called(call) not in ("torch.from_numpy", "torch.tensor", "torch.FloatTensor"):
             continue
-        inside_ = call.scope is not code.tree and getattr(call.scope, "name", "") == "forward"
-        if not inside_ or not call.args or call.owner is None or no_graph(code, call):
+        inside = call.scope is not code.tree and getattr(call.scope, "name", "") == "forward"
+        if not inside or not call.args or call.owner is None or no_graph(code, call):
             continue
-        statement = next(above(call, ast.Assign, ast.Return), None)
+        statement = next(ancestors(call, ast.Assign, ast.Return), None)
         if statement is None or _WITHOUT_GRADIENT.search(ast.unparse(statement)):
             continue
-        given = call.args[0]
-        value = code.value(given) if isinstance(given, ast.Name) else given
+        operand = call.args[0]
+        value = code.value(operand) if isinstance(operand, ast.Name) else operand
         left = _left_to_numpy(value) if isinstance(value, ast.AST) else None
         if left is not None and _of_layer(code, left, 0) and is_module_class(code, call.owner.name):
             if not _WITHOUT_GRADIENT.search(ast.unparse(value)):
@@ -247,12 +257,12 @@ def _numpy_in_forward(code):
 
 def _left_to_numpy(value):
     """Return `x` of an expression with `x.detach().cpu().numpy()` or `x.tolist()`."""
-    for one in ast.walk(value):
-        if method(one) in ("numpy", "tolist") and isinstance(one.func, ast.Attribute):
-            base = one.func.value
+    for call in ast.walk(value):
+        if method(call) in ("numpy", "tolist") and isinstance(call.func, ast.Attribute):
+            base = call.func.value
             while isinstance(base, ast.Call | ast.Attribute) and not isinstance(base, ast.Name):
                 inner = receiver(base) if isinstance(base, ast.Call) else base.value
-                if inner is None or text(inner) == "self":
+                if inner is None or name_of(inner) == "self":
                     return base
                 base = inner
             return base
@@ -265,21 +275,21 @@ def _of_layer(code, node, depth):
     if not isinstance(value, ast.Call) or depth > 3:
         return False
     if learns(code, construction(code, value.func)) or (
-        not code.called(value) and text(receiver(value)) == "self" and is_model(code, value.func)
+        not code.called(value) and name_of(receiver(value)) == "self" and is_model(code, value.func)
     ):
         return True
-    below = value.args[:1] if code.called(value) or text(receiver(value)) == "self" else []
+    below = value.args[:1] if code.called(value) or name_of(receiver(value)) == "self" else []
     below = below or [receiver(value)]
-    return any(_of_layer(code, one, depth + 1) for one in below if one is not None)
+    return any(_of_layer(code, arg, depth + 1) for arg in below if arg is not None)
 
 
 def _first_of_loss(code, call):
     """Return whether the tensor is assigned to a name that is the first argument of a loss."""
-    statement = next(above(call, ast.Assign), None)
-    name = text(statement.targets[0]) if statement is not None else None
-    for other in code.calls_under(code.function(call)):
-        losses = re.search(r"(?i)loss|criterion", text(other.func) or ast.unparse(other.func))
-        if name and losses and other.args and text(other.args[0]) == name:
+    statement = next(ancestors(call, ast.Assign), None)
+    name = name_of(statement.targets[0]) if statement is not None else None
+    for other in code.calls_under(code.function_of(call)):
+        losses = re.search(r"(?i)loss|criterion", name_of(other.func) or ast.unparse(other.func))
+        if name and losses and other.args and name_of(other.args[0]) == name:
             return code.value(other.args[0]) is not None
     return False
 
@@ -297,11 +307,11 @@ def rebuilt(code):
                 value = receiver(value)
         name = code.called(value)
         if name in ("torch.tensor", "torch.autograd.Variable", "torch.FloatTensor", "torch.Tensor"):
-            given = value.args[0] if value.args else None
-            computed = kind(code, given) in ("loss", "tensor", "number")
-            if given is not None and (computed or _has_computed(code, given)):
+            operand = value.args[0] if value.args else None
+            computed = kind(code, operand) in ("loss", "tensor", "number")
+            if operand is not None and (computed or _has_computed(code, operand)):
                 if code.const(argument(value, "requires_grad")) is True and not isinstance(
-                    given, ast.Constant
+                    operand, ast.Constant
                 ):
                     yield value
 
@@ -309,24 +319,24 @@ def rebuilt(code):
 def _has_computed(code, node):
     """Return True for a list that `append` fills with computed values."""
     filled = elements(code, node) if isinstance(node, ast.Name) else ()
-    return any(isinstance(one, ast.Call | ast.BinOp | ast.UnaryOp) for one in filled)
+    return any(isinstance(element, ast.Call | ast.BinOp | ast.UnaryOp) for element in filled)
 
 
 @rule("losses-exponential", "wrong", "exp(")
 def exponential_of_loss(code):
     """`torch.exp(criterion(output, target))` as the loss: it overflows."""
     for call in code.calls:
-        given = call.args[0] if code.called(call) == "torch.exp" and call.args else None
+        operand = call.args[0] if code.called(call) == "torch.exp" and call.args else None
         if method(call) == "exp" and not code.called(call):
-            given = receiver(call)
-        inner = given.left if _grows(given) else given
+            operand = receiver(call)
+        inner = operand.left if _grows_with_loss(operand) else operand
         inner = code.resolved(inner)
         if isinstance(inner, ast.Call) and is_loss_call(code, inner):
             if differentiated(code, call, 0):
                 yield call
 
 
-def _grows(node):
+def _grows_with_loss(node):
     """Return whether `loss + x` or `loss * 2` grows with the loss."""
     if not isinstance(node, ast.BinOp):
         return False
@@ -339,7 +349,7 @@ def _grows(node):
 def overlap_minimized(code):
     """`class DiceLoss` that returns the Dice coefficient: a small loss is a small overlap."""
     yield from _similarity_minimized(code)
-    for function in code.of(*FUNCTIONS):
+    for function in code.nodes_of(*FUNCTIONS):
         owner = function.owner.name if function.owner is not None else ""
         name = owner if function.name == "forward" else function.name
         if not re.search(r"(?i)(dice|iou|jaccard|tversky).*loss|loss.*(dice|iou)", name):
@@ -357,7 +367,7 @@ def overlap_minimized(code):
         ratio = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
         if ratio and re.search(r"(?i)inter|\btp\b|2\.? \*", ast.unparse(value.left)):
             if "-" not in ast.unparse(value) and "Function" not in _bases(function.owner):
-                if not any(negated(code, one) for one in _calls_of(code, name)):
+                if not any(negated(code, call) for call in _calls_of(code, name)):
                     yield values[0]
 
 
@@ -371,8 +381,8 @@ def _similarity_minimized(code):
         node = call
         while getattr(node.parent, "attr", "") in ("mean", "sum") or method(node.parent) == "mean":
             node = node.parent.parent if isinstance(node.parent, ast.Attribute) else node.parent
-        up = node.parent
-        name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+        parent = node.parent
+        name = name_of(parent.targets[0]) if isinstance(parent, ast.Assign) else None
         once = name in call.scope.backward and len(call.scope.assigned.get(name, ())) == 1
         if once and not negated(code, node) and "requires_grad" not in code.source:
             yield call
@@ -382,7 +392,7 @@ def _calls_of(code, name):
     """Yield the calls of a function of this file, or of an object of the class."""
     for call in code.calls:
         constructor = construction(code, call.func)
-        if method(call) == name or constructor is not None and text(constructor.func) == name:
+        if method(call) == name or constructor is not None and name_of(constructor.func) == name:
             yield call
 
 
@@ -403,15 +413,19 @@ def log_of_sum(code):
         power = _argument_or_base(code, total, "torch.sum")
         if method(power) != "exp" or code.called(power) not in ("", "torch.exp"):
             continue
-        given = _argument_or_base(code, power, "torch.exp")
-        base = given.value if isinstance(given, ast.Subscript) else given
-        value = code.value(base) if isinstance(base, ast.Name) else given
-        written = ast.unparse(given) + (ast.unparse(value) if isinstance(value, ast.AST) else "")
+        exponent = _argument_or_base(code, power, "torch.exp")
+        base = exponent.value if isinstance(exponent, ast.Subscript) else exponent
+        value = code.value(base) if isinstance(base, ast.Name) else exponent
+        written = ast.unparse(exponent) + (ast.unparse(value) if isinstance(value, ast.AST) else "")
         if any(
-            isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub) for one in (given, value)
+            isinstance(operand, ast.BinOp) and isinstance(operand.op, ast.Sub)
+            for operand in (exponent, value)
         ):
             continue  # the maximum may be subtracted
-        if any(text(one.target) == text(given) for one in code.of(ast.AugAssign)):
+        if any(
+            name_of(statement.target) == name_of(exponent)
+            for statement in code.nodes_of(ast.AugAssign)
+        ):
             continue
         scores = re.search(r"(?i)logits?|log_?p(rob)?s?|scores?|energ|log_?lik|outputs?", written)
         if scores and not bounded.search(written):
@@ -420,11 +434,11 @@ def log_of_sum(code):
 
 def _argument_or_base(code, call, name):
     """Return `x` of `torch.log(x)` and of `x.log()`."""
-    given = receiver(call)
+    operand = receiver(call)
     if code.called(call) == name:
-        given = call.args[0] if call.args else None
-    value = code.resolved(given) if isinstance(given, ast.Name) else given
-    return value if isinstance(value, ast.Call) and method(value) in ("sum", "exp") else given
+        operand = call.args[0] if call.args else None
+    value = code.resolved(operand) if isinstance(operand, ast.Name) else operand
+    return value if isinstance(value, ast.Call) and method(value) in ("sum", "exp") else operand
 
 
 @rule("losses-log-sigmoid", "wrong", "logsigmoid|LogSigmoid")
@@ -432,25 +446,26 @@ def log_of_complement(code):
     """`F.logsigmoid(1 - logits)` for `log(1 - sigmoid(logits))`, which is `logsigmoid(-logits)`."""
     for call in code.calls:
         if code.called(call) == "F.logsigmoid" or kind(code, call.func) == "module:LogSigmoid":
-            given = code.resolved(call.args[0]) if call.args else None
-            if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Sub):
-                if const(given.left) == 1:
+            value = code.resolved(call.args[0]) if call.args else None
+            if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub):
+                if const(value.left) == 1:
                     yield call
 
 
 def _penalty_of_data(code):
     """Yield `l2 += p.data.norm()` over `model.parameters()`, if the sum is added to a loss."""
-    for node in code.of(ast.AugAssign, ast.Assign):
-        name = text(node.target if isinstance(node, ast.AugAssign) else node.targets[0])
-        loop = next(above(node, ast.For), None)
+    for node in code.nodes_of(ast.AugAssign, ast.Assign):
+        name = name_of(node.target if isinstance(node, ast.AugAssign) else node.targets[0])
+        loop = next(ancestors(node, ast.For), None)
         if not name or loop is None or method(loop.iter) not in ("parameters", "named_parameters"):
             continue
-        cut = [one for one in ast.walk(node.value) if _is_cut(one)]
+        cut = [child for child in ast.walk(node.value) if _is_cut(child)]
         variables = names_in(loop.target)
-        if cut and all(text(one) in variables for one in map(_uncut, cut)):
-            terms = [one for one in code.uses(node.scope, name) if not inside(one, loop)]
+        if cut and all(name_of(penalty) in variables for penalty in map(_uncut, cut)):
+            terms = [use for use in code.uses(node.scope, name) if not is_inside(use, loop)]
             if any(
-                isinstance(one.parent, ast.BinOp) and differentiated(code, one, 0) for one in terms
+                isinstance(term.parent, ast.BinOp) and differentiated(code, term, 0)
+                for term in terms
             ):
                 yield node
 
@@ -467,34 +482,34 @@ def _uncut(node):
 def term_without_graph(code):
     """`loss = loss_a + loss_b.item()`: the second term has no gradient."""
     yield from _penalty_of_data(code)
-    for node in code.of(ast.Assign, ast.AugAssign):
-        name = text(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+    for node in code.nodes_of(ast.Assign, ast.AugAssign):
+        name = name_of(node.targets[0] if isinstance(node, ast.Assign) else node.target)
         if name not in node.scope.backward:
             continue
-        terms = list(_added(node.value))
+        terms = list(_terms(node.value))
         if isinstance(node, ast.AugAssign):
             terms = [*terms, node.target] if isinstance(node.op, ast.Add) else []
-        cut = [one for one in terms if method(one) == "item" and not code.called(one)]
-        named = [one for one in cut if re.search(r"(?i)loss|reg|penalty", ast.unparse(one))]
+        cut = [term for term in terms if method(term) == "item" and not code.called(term)]
+        named = [call for call in cut if re.search(r"(?i)loss|reg|penalty", ast.unparse(call))]
         if len(named) < len(terms) and _differentiated_below(code, node, name):
             yield from named
 
 
 def _differentiated_below(code, node, name):
     """Return whether `backward` of the name follows in the same loop."""
-    loops = list(above(node, *LOOPS))
+    loops = list(ancestors(node, *LOOPS))
     return any(
-        one.lineno > node.lineno and list(above(one, *LOOPS)) == loops
-        for one in code.methods(code.function(node), "backward")
-        if re.search(rf"\b{re.escape(name)}\b", ast.unparse(one))
+        call.lineno > node.lineno and list(ancestors(call, *LOOPS)) == loops
+        for call in code.methods(code.function_of(node), "backward")
+        if re.search(rf"\b{re.escape(name)}\b", ast.unparse(call))
     )
 
 
-def _added(node):
+def _terms(node):
     """Yield the terms of a sum, without their constant factors."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        yield from _added(node.left)
-        yield from _added(node.right)
+        yield from _terms(node.left)
+        yield from _terms(node.right)
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and const(node.left):
         yield node.right
     else:
@@ -508,27 +523,27 @@ _MAKES = ("tensor", "as_tensor", "FloatTensor", "Tensor", "array", "to", "cuda",
 def pos_weight_inverted(code):
     """`pos_weight = n_positive / n_negative`: the rare class gets the smaller weight."""
     for call in code.calls:
-        given = argument(call, "pos_weight")
+        pos_weight = argument(call, "pos_weight")
         for _ in range(6):
-            if isinstance(given, ast.Name):
-                given = code.value(given)
-            elif isinstance(given, ast.List):
-                given = given.elts[0] if len(given.elts) == 1 else None
-            elif method(given) in _MAKES:
-                given = given.args[0] if code.called(given) else receiver(given)
-        if not isinstance(given, ast.BinOp) or not isinstance(given.op, ast.Div):
+            if isinstance(pos_weight, ast.Name):
+                pos_weight = code.value(pos_weight)
+            elif isinstance(pos_weight, ast.List):
+                pos_weight = pos_weight.elts[0] if len(pos_weight.elts) == 1 else None
+            elif method(pos_weight) in _MAKES:
+                pos_weight = pos_weight.args[0] if code.called(pos_weight) else receiver(pos_weight)
+        if not isinstance(pos_weight, ast.BinOp) or not isinstance(pos_weight.op, ast.Div):
             continue
-        above_, below = (ast.unparse(one) for one in (given.left, given.right))
+        above, below = (ast.unparse(side) for side in (pos_weight.left, pos_weight.right))
         positive, negative = r"(?i)pos|n_?1\b|ones", r"(?i)neg|n_?0\b|zeros|total|len\("
-        if re.search(positive, above_) and not re.search(negative, above_):
+        if re.search(positive, above) and not re.search(negative, above):
             if re.search(negative, below):
-                yield given
+                yield pos_weight
 
 
 @rule("losses-grad-forced", "wrong", "requires_grad")
 def gradient_forced(code):
     """`loss.requires_grad = True` before `loss.backward()`: the loss has no graph, only a flag."""
-    for node in code.of(ast.Assign, ast.Call):
+    for node in code.nodes_of(ast.Assign, ast.Call):
         if isinstance(node, ast.Assign):
             target, value = node.targets[0], node.value
             flag = isinstance(target, ast.Attribute) and target.attr == "requires_grad"
@@ -549,7 +564,7 @@ def gradient_forced(code):
         )
         computed = (
             computed
-            and _cut(code, loss)
+            and _output_without_graph(code, loss)
             or isinstance(loss, ast.Call | ast.BinOp)
             and (graphless(code, loss))
         )
@@ -560,30 +575,30 @@ def gradient_forced(code):
 def _same_at_backward(code, base):
     """Return whether `backward` is called on the name while it has the same value."""
     return any(
-        text(receiver(one)) == base.id and code.value(receiver(one)) is code.value(base)
-        for one in code.methods(code.function(base), "backward")
+        name_of(receiver(call)) == base.id and code.value(receiver(call)) is code.value(base)
+        for call in code.methods(code.function_of(base), "backward")
     )
 
 
 def _differentiated_at_once(code, node):
     """Return whether `backward` is called on the expression, or on the name assigned to it."""
-    up = node.parent
-    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
-    called = isinstance(up, ast.Attribute) and up.attr == "backward"
+    parent = node.parent
+    name = name_of(parent.targets[0]) if isinstance(parent, ast.Assign) else None
+    called = isinstance(parent, ast.Attribute) and parent.attr == "backward"
     return called or any(
-        text(receiver(one)) == name and code.value(receiver(one)) is node
-        for one in code.methods(code.function(node), "backward")
+        name_of(receiver(call)) == name and code.value(receiver(call)) is node
+        for call in code.methods(code.function_of(node), "backward")
         if name is not None
     )
 
 
-def _cut(code, loss):
+def _output_without_graph(code, loss):
     """Return whether the output in a loss has no graph, as after `argmax` or `detach`."""
-    given = loss.args[0] if loss.args else None
-    if graphless(code, given):
+    operand = loss.args[0] if loss.args else None
+    if graphless(code, operand):
         return True
     for _ in range(4):
-        value = code.resolved(given)
+        value = code.resolved(operand)
         value = value.value if isinstance(value, Part) else value
         if not isinstance(value, ast.AST):
             return False
@@ -592,7 +607,7 @@ def _cut(code, loss):
             ast.unparse(value),
         ):
             return True
-        given = receiver(value) if isinstance(value, ast.Call) else None
+        operand = receiver(value) if isinstance(value, ast.Call) else None
     return False
 
 
@@ -604,22 +619,26 @@ _DOUBLE["log_softmax"] = _DOUBLE["softmax"]
 def activated_twice(code):
     """`sigmoid(output)` in a Dice loss that receives a softmax."""
     for call in code.calls:
-        what, name = method(call), code.called(call)
-        if what not in _DOUBLE or name not in ("", f"F.{what}", f"torch.{what}"):
+        method_name, name = method(call), code.called(call)
+        if method_name not in _DOUBLE or name not in (
+            "",
+            f"F.{method_name}",
+            f"torch.{method_name}",
+        ):
             continue
-        given = (call.args[0] if call.args else None) if name else receiver(call)
-        if given is None or text(given) == "self" or not _of_loss(call):
+        operand = (call.args[0] if call.args else None) if name else receiver(call)
+        if operand is None or name_of(operand) == "self" or not _of_loss(call):
             continue
-        if any(above(call, ast.If, ast.IfExp)):
+        if any(ancestors(call, ast.If, ast.IfExp)):
             continue  # an option of the loss
-        if is_activation(code, given, _DOUBLE[what]):
+        if is_activation(code, operand, _DOUBLE[method_name]):
             yield call
 
 
 def _of_loss(call):
     """Return whether a call is in a loss or a metric, by the names of its function and class."""
-    around, owner = call.scope, getattr(call.owner, "name", "")
-    names = f"{owner} {getattr(around, 'name', '')}"
+    scope, owner = call.scope, getattr(call.owner, "name", "")
+    names = f"{owner} {getattr(scope, 'name', '')}"
     return re.search(r"(?i)loss|dice|iou|jaccard|tversky|focal|criterion|metric|accuracy", names)
 
 
@@ -627,16 +646,16 @@ def _of_loss(call):
 def negated_loss(code):
     """`loss = -criterion(model(x), y)` that an optimizer minimizes."""
     calls = [
-        one
-        for one in code.of(ast.UnaryOp)
-        if isinstance(one.op, ast.USub) and isinstance(one.operand, ast.Call)
+        child
+        for child in code.nodes_of(ast.UnaryOp)
+        if isinstance(child.op, ast.USub) and isinstance(child.operand, ast.Call)
     ]
     if not calls or ".step()" not in code.source or _ON_PURPOSE.search(code.source):
         return
     for node in calls:
         call = node.operand
         known = is_loss_call(code, call) and len(call.args) >= 2 and not call.keywords
-        name = text(node.parent.targets[0]) if isinstance(node.parent, ast.Assign) else None
+        name = name_of(node.parent.targets[0]) if isinstance(node.parent, ast.Assign) else None
         if not known or not name or not re.search(r"(?i)loss|^err", name) or no_graph(code, node):
             continue
         if _NOT_LOSSES.search(f"{name} {ast.unparse(call)}") or not _of_batch(code, call.args[1]):
@@ -656,7 +675,7 @@ def _of_batch(code, node):
     """Return True for a loop variable or an item of a batch, even reshaped or moved."""
     while method(node) in ("view", "reshape", "flatten", "squeeze", "float", "long", "to", "cuda"):
         node = receiver(node)
-    value = code.value(node) if text(node) else None
+    value = code.value(node) if name_of(node) else None
     if method(value) in ("to", "cuda", "float", "long"):
         return True
     return isinstance(value, Part) and (value.index is None or isinstance(value.value, ast.Name))
@@ -667,13 +686,13 @@ def one_temperature(code):
     """`kl_div(log_softmax(student), softmax(teacher / T))`: only the teacher has a temperature."""
     if not re.search(r"(?i)teacher|student|distill|\bkd_", code.source):
         return
-    for call, given in loss_calls(code, "kl_div", "KLDivLoss"):
+    for call, prediction in loss_calls(code, "kl_div", "KLDivLoss"):
         target = argument(call, "target", 1)
-        both = [_logits_of(code, one) for one in (given, target)]
+        both = [_logits_of(code, side) for side in (prediction, target)]
         if None in both:
             continue
-        by = [_divisor(code, one) for one in both]
-        if "" in by and by != ["", ""] and None not in by:
+        divisors = [_divisor(code, logits) for logits in both]
+        if "" in divisors and divisors != ["", ""] and None not in divisors:
             yield call
 
 
@@ -687,7 +706,7 @@ def _logits_of(code, node):
     name = code.called(value)
     if name in ("F.softmax", "F.log_softmax", "torch.softmax", "torch.log_softmax"):
         return argument(value, "input", 0)
-    return None if name or text(receiver(value)) == "self" else receiver(value)
+    return None if name or name_of(receiver(value)) == "self" else receiver(value)
 
 
 def _divisor(code, node):
@@ -705,14 +724,14 @@ def weights_are_frequencies(code):
         name = code.called(call)
         if name not in ("nn.CrossEntropyLoss", "nn.NLLLoss", "F.cross_entropy", "F.nll_loss"):
             continue
-        given = argument(call, "weight", 2 if name.startswith("F.") else 0)
-        if given is not None and _is_frequency(code, given):
+        weight = argument(call, "weight", 2 if name.startswith("F.") else 0)
+        if weight is not None and _is_frequency(code, weight):
             yield call
     for call in code.calls:
-        given = argument(call, "weights", 0) if _is_sampler(code, call) else None
-        given = code.resolved(given) if text(given) else given
-        looked_up = isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Name)
-        if looked_up and _is_frequency(code, given.value):
+        weight = argument(call, "weights", 0) if _is_sampler(code, call) else None
+        weight = code.resolved(weight) if name_of(weight) else weight
+        looked_up = isinstance(weight, ast.Subscript) and isinstance(weight.slice, ast.Name)
+        if looked_up and _is_frequency(code, weight.value):
             yield call
 
 
@@ -726,10 +745,10 @@ _CASTS = ("tensor", "FloatTensor", "Tensor", "as_tensor", "from_numpy", "array",
 def _is_frequency(code, node):
     """Return True for counts of the classes, even divided by their sum or a number of samples."""
     for _ in range(8):
-        if isinstance(node, ast.Name | ast.Attribute) and text(node):
+        if isinstance(node, ast.Name | ast.Attribute) and name_of(node):
             node = code.resolved(node)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            if _counted(code, node.right):  # `counts.sum() / counts`
+            if _is_count(code, node.right):  # `counts.sum() / counts`
                 return False
             node = node.left
         elif method(node) in _CASTS and node.args:
@@ -738,13 +757,13 @@ def _is_frequency(code, node):
             node = receiver(node)
         else:
             break
-    return _counted(code, node)
+    return _is_count(code, node)
 
 
-def _counted(code, node):
+def _is_count(code, node):
     """Return True for `torch.bincount(labels)`, `np.bincount(labels)`, `labels.bincount()`."""
     for _ in range(4):
-        if isinstance(node, ast.Name | ast.Attribute) and text(node):
+        if isinstance(node, ast.Name | ast.Attribute) and name_of(node):
             node = code.resolved(node)
         elif method(node) in ("float", "to", "cuda", "double", "clamp") and receiver(node):
             node = receiver(node)

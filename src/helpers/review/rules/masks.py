@@ -4,7 +4,7 @@ import ast
 import re
 
 from helpers.review.registry import rule
-from helpers.review.syntax import argument, const, method, receiver, text
+from helpers.review.syntax import argument, const, method, name_of, receiver
 from helpers.review.tracing import construction
 
 _CONVERTED = ("bool", "to", "cuda", "type", "byte", "unsqueeze", "expand", "repeat", "view")
@@ -18,13 +18,15 @@ def diagonal_masked(code):
         if method(call) in ("masked_fill", "masked_fill_") and call.args:
             mask = argument(call, "mask", int(bool(name)))
             if mask is not None and _is_infinite(code, call.args[-1]):
-                if (made := _from_diagonal(code, mask, 0)) is not None:
-                    yield made
+                if (diagonal := _from_diagonal(code, mask, 0)) is not None:
+                    yield diagonal
         elif not name and _attends(code, call):
-            for one in call.keywords:
-                if one.arg in ("attn_mask", "tgt_mask", "src_mask", "mask"):
-                    if (made := _from_diagonal(code, one.value, 0, additive=True)) is not None:
-                        yield made
+            for keyword in call.keywords:
+                if keyword.arg in ("attn_mask", "tgt_mask", "src_mask", "mask"):
+                    if (
+                        diagonal := _from_diagonal(code, keyword.value, 0, additive=True)
+                    ) is not None:
+                        yield diagonal
 
 
 def _attends(code, call):
@@ -50,8 +52,10 @@ def _from_diagonal(code, node, depth, additive=False):
     if isinstance(node, ast.Subscript):
         return _from_diagonal(code, node.value, depth + 1, additive)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr | ast.Add):
-        found = (_from_diagonal(code, one, depth + 1, additive) for one in (node.left, node.right))
-        return next((one for one in found if one is not None), None)
+        diagonals = (
+            _from_diagonal(code, side, depth + 1, additive) for side in (node.left, node.right)
+        )
+        return next((diagonal for diagonal in diagonals if diagonal is not None), None)
     if isinstance(node, ast.Compare):
         number, how = const(node.comparators[0]), node.ops[0]
         true = number == 1 and isinstance(how, ast.Eq)
@@ -74,33 +78,33 @@ def _from_call(code, call, depth, additive):
     if name or method(call) not in _CONVERTED:
         value = code.returned(call)
         return _from_diagonal(code, value, depth + 1, additive) if value is not None else None
-    if receiver(call) is None or any("float" in ast.unparse(one) for one in call.args):
+    if receiver(call) is None or any("float" in ast.unparse(arg) for arg in call.args):
         return None
     return _from_diagonal(code, receiver(call), depth + 1, additive)
 
 
 def _converted(call):
     """Return whether a mask is boolean: `triu(…).bool()`, `triu(…) == 1`, of `dtype=torch.bool`."""
-    up = call.parent
-    while isinstance(up, ast.Attribute | ast.Call) and up.parent is not None:
-        if isinstance(up, ast.Attribute) and up.attr == "bool":
+    ancestor = call.parent
+    while isinstance(ancestor, ast.Attribute | ast.Call) and ancestor.parent is not None:
+        if isinstance(ancestor, ast.Attribute) and ancestor.attr == "bool":
             return True
-        up = up.parent
-    return isinstance(up, ast.Compare) or "torch.bool" in ast.unparse(call)
+        ancestor = ancestor.parent
+    return isinstance(ancestor, ast.Compare) or "torch.bool" in ast.unparse(call)
 
 
 @rule("attention-mask-source", "wrong", "key_padding_mask")
 def padding_of_other_sequence(code):
     """`tgt_key_padding_mask=mask` and `memory_key_padding_mask=mask`: two sequences, one mask."""
     for call in code.calls:
-        given = {one.arg: one.value for one in call.keywords}
-        target = given.get("tgt_key_padding_mask")
-        source = given.get("memory_key_padding_mask", given.get("src_key_padding_mask"))
+        keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+        target = keywords.get("tgt_key_padding_mask")
+        source = keywords.get("memory_key_padding_mask", keywords.get("src_key_padding_mask"))
         if target is None or source is None or const(source) is not None:
             continue
-        same = text(source) is not None and text(source) == text(target)
-        inputs = [ast.unparse(one) for one in call.args[:2]]
-        inputs += [ast.unparse(given[k]) for k in ("src", "tgt", "memory") if k in given]
+        same = name_of(source) is not None and name_of(source) == name_of(target)
+        inputs = [ast.unparse(arg) for arg in call.args[:2]]
+        inputs += [ast.unparse(keywords[k]) for k in ("src", "tgt", "memory") if k in keywords]
         if same and len(inputs) == len({*inputs}) == 2:
             yield target
 
@@ -109,12 +113,12 @@ def padding_of_other_sequence(code):
 def padding_attended(code):
     """`model(batch["input_ids"])` of texts that a tokenizer padded: no attention mask."""
     for call in code.calls:
-        given = argument(call, "input_ids", 0)
-        ids = _plain_ids(code.value(given) if isinstance(given, ast.Name) else given)
+        input_ids = argument(call, "input_ids", 0)
+        ids = _plain_ids(code.value(input_ids) if isinstance(input_ids, ast.Name) else input_ids)
         if ids is None or len(call.args) + len(call.keywords) != 1 or code.called(call):
             continue
-        made = code.resolved(ids.value) if text(ids.value) else None
-        if _is_pretrained(code.resolved(call.func)) and _pads_several(code, made):
+        tokens = code.resolved(ids.value) if name_of(ids.value) else None
+        if _is_pretrained(code.resolved(call.func)) and _pads_several(code, tokens):
             yield call
 
 
@@ -144,8 +148,8 @@ def _pads_several(code, call):
     """Return whether a tokenizer pads several texts to one length."""
     while method(call) == "to" and receiver(call) is not None:
         call = receiver(call)
-    if not isinstance(call, ast.Call) or not re.search(r"(?i)tok", text(call.func) or ""):
+    if not isinstance(call, ast.Call) or not re.search(r"(?i)tok", name_of(call.func) or ""):
         return False
     padding = const(argument(call, "padding"))
-    one = not call.args or isinstance(call.args[0], ast.Constant | ast.JoinedStr)
-    return padding == "max_length" or padding in (True, "longest") and not one
+    single = not call.args or isinstance(call.args[0], ast.Constant | ast.JoinedStr)
+    return padding == "max_length" or padding in (True, "longest") and not single

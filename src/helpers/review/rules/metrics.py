@@ -8,16 +8,16 @@ from helpers.review.kinds import batch_loop, is_model, iterated, kind, steps
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     LOOPS,
-    above,
+    ancestors,
     argument,
     const,
-    inside,
+    is_inside,
     is_open,
     method,
+    name_of,
     names_in,
     place,
     receiver,
-    text,
 )
 from helpers.review.tracing import is_activation
 
@@ -57,7 +57,7 @@ def _is_logit(code, node):
             and receiver(node) is not None
         ):
             node = receiver(node)
-    name = text(node)
+    name = name_of(node)
     value = code.value(node) if name else node
     for _ in range(4):
         if (
@@ -69,7 +69,7 @@ def _is_logit(code, node):
         return False
     if is_activation(code, node, {"sigmoid", "softmax"}):
         return False
-    return _goes_to_logit_loss(code, text(value.func), name)
+    return _goes_to_logit_loss(code, name_of(value.func), name)
 
 
 def _goes_to_logit_loss(code, model, name):
@@ -80,14 +80,14 @@ def _goes_to_logit_loss(code, model, name):
             or kind(code, call.func) == "lossfn:BCEWithLogitsLoss"
         )
         if logits and call.args:
-            given = call.args[0]
-            value = code.resolved(given)
+            operand = call.args[0]
+            value = code.resolved(operand)
             while (
                 method(value) in ("squeeze", "view", "flatten", "float")
                 and receiver(value) is not None
             ):
                 value = receiver(value)
-            if isinstance(value, ast.Call) and text(value.func) == model:
+            if isinstance(value, ast.Call) and name_of(value.func) == model:
                 return True
     return False
 
@@ -95,29 +95,34 @@ def _goes_to_logit_loss(code, model, name):
 @rule("training-patience-kept", "wrong")
 def patience_not_reset(code):
     """`else: bad += 1` and `if bad >= patience`, and no line sets `bad` to 0 again."""
-    for node in code.of(ast.AugAssign):
-        name, branch = text(node.target), node.parent
+    for node in code.nodes_of(ast.AugAssign):
+        name, branch = name_of(node.target), node.parent
         counts = isinstance(node.op, ast.Add) and const(node.value) == 1 and name
         if not counts or not isinstance(branch, ast.If) or node not in branch.orelse:
             continue
-        if not any(isinstance(one, ast.Compare) for one in ast.walk(branch.test)):
+        if not any(isinstance(child, ast.Compare) for child in ast.walk(branch.test)):
             continue
         best = {n for n in names_in(branch.test) if re.search(r"(?i)best|min|max", n)}
-        renewed = {text(t) for s in branch.body if isinstance(s, ast.Assign) for t in s.targets}
-        if best & renewed and _compared_with_patience(code, name) and not _set_again(code, node):
+        renewed = {name_of(t) for s in branch.body if isinstance(s, ast.Assign) for t in s.targets}
+        if (
+            best & renewed
+            and _compared_with_patience(code, name)
+            and not _counter_is_reset(code, node)
+        ):
             yield node
 
 
 def _compared_with_patience(code, name):
     return any(
-        name in names_in(one.left) and re.search(r"(?i)patience|stop", ast.unparse(one))
-        for one in code.of(ast.Compare)
+        name in names_in(comparison.left)
+        and re.search(r"(?i)patience|stop", ast.unparse(comparison))
+        for comparison in code.nodes_of(ast.Compare)
     )
 
 
-def _set_again(code, node):
+def _counter_is_reset(code, node):
     """Return whether a line other than the first assigns a number to the counter."""
-    name = text(node.target)
+    name = name_of(node.target)
     values = list(node.scope.assigned.get(name, ()))
     if name.startswith("self.") and node.owner is not None:
         values = list(node.owner.attributes.get(name, ()))
@@ -128,48 +133,52 @@ def _set_again(code, node):
 def trained_on_test(code):
     """`for x, y in test_loader:` with `backward()` and `step()`: trained on the test data."""
     apart = r"(?i)adapt|attack|adv|tent|tta|meta|finetun|fine_tun|personal|episode|support|task"
-    for loop in code.of(ast.For):
-        over = ast.unparse(iterated(loop.iter))
+    for loop in code.nodes_of(ast.For):
+        iterable = ast.unparse(iterated(loop.iter))
         name = re.search(
-            r"(?i)(^|[._])test(ing)?_?(loader|dl|dataloader|indices|idx|iter|set)$", over
+            r"(?i)(^|[._])test(ing)?_?(loader|dl|dataloader|indices|idx|iter|set)$", iterable
         )
         if not name or re.search(apart, code.source):
             continue
-        own = [c for c in steps(code, loop) if next(above(c, *LOOPS), None) is loop]
-        back = [c for c in code.methods(loop, "backward") if next(above(c, *LOOPS), None) is loop]
-        if own and back and not any(above(own[0], ast.If)):
+        step_calls = [c for c in steps(code, loop) if next(ancestors(c, *LOOPS), None) is loop]
+        backward_calls = [
+            c for c in code.methods(loop, "backward") if next(ancestors(c, *LOOPS), None) is loop
+        ]
+        if step_calls and backward_calls and not any(ancestors(step_calls[0], ast.If)):
             yield loop
     yield from _trained_in_all_phases(code)
 
 
 def _trained_in_all_phases(code):
     """Yield the step of `for phase in ("train", "val"):` that no test of the phase guards."""
-    for loop in code.of(ast.For):
-        phases = [const(one) for one in getattr(loop.iter, "elts", ())]
-        held = any(isinstance(one, str) and re.match(r"val|test|dev|eval", one) for one in phases)
+    for loop in code.nodes_of(ast.For):
+        phases = [const(element) for element in getattr(loop.iter, "elts", ())]
+        held = any(
+            isinstance(phase, str) and re.match(r"val|test|dev|eval", phase) for phase in phases
+        )
         if "train" not in phases or not held or not isinstance(loop.target, ast.Name):
             continue
         tested = [
-            one
-            for one in code.walk(loop)
-            if isinstance(one, ast.If | ast.IfExp) and loop.target.id in names_in(one.test)
+            node
+            for node in code.walk(loop)
+            if isinstance(node, ast.If | ast.IfExp) and loop.target.id in names_in(node.test)
         ]
         left = any(
             isinstance(inner, ast.Continue | ast.Break | ast.Return)
-            for one in tested
-            for inner in ast.walk(one)
+            for node in tested
+            for inner in ast.walk(node)
         )
         for step in steps(code, loop):
-            around = [one for one in above(step, ast.If) if inside(one, loop)]
-            read = re.search(rf"\[{loop.target.id}\]", code.part(loop))
-            if read and not around and not left and code.methods(loop, "backward"):
+            branches = [branch for branch in ancestors(step, ast.If) if is_inside(branch, loop)]
+            read = re.search(rf"\[{loop.target.id}\]", code.source_of(loop))
+            if read and not branches and not left and code.methods(loop, "backward"):
                 yield step
 
 
 @rule("evaluation-sigmoid-zero", "wrong")
 def probability_above_zero(code):
     """`torch.sigmoid(x) > 0`: a probability is always above 0."""
-    for node in code.of(ast.Compare):
+    for node in code.nodes_of(ast.Compare):
         above_zero = len(node.ops) == 1 and isinstance(node.ops[0], ast.Gt | ast.GtE)
         if (
             above_zero
@@ -198,7 +207,7 @@ def swapped_metric(code):
             and name.rpartition(".")[2] in asymmetric
             and len(call.args) >= 2
         ):
-            first, second = (text(one) or "" for one in call.args[:2])
+            first, second = (name_of(arg) or "" for arg in call.args[:2])
             if (
                 re.search(r"(?i)pred|output|y_hat|prob|scores?$", first)
                 and re.search(r"(?i)true|label|target|gt$|^y$|y_test", second)
@@ -217,8 +226,8 @@ def tensor_of(node):
 @rule("evaluation-best-on-test", "wrong")
 def best_on_test(code):
     """The checkpoint is chosen on the test loader, on which the model is then evaluated again."""
-    for node in code.of(ast.If):
-        loops = list(above(node, *LOOPS))
+    for node in code.nodes_of(ast.If):
+        loops = list(ancestors(node, *LOOPS))
         saved = any(method(c) in ("save", "deepcopy", "state_dict") for c in ast.walk(node))
         if not loops or not saved or not isinstance(node.test, ast.Compare):
             continue
@@ -226,21 +235,21 @@ def best_on_test(code):
             value = code.value(name) if isinstance(name, ast.Name) else None
             value = value.value if isinstance(value, Part) else value
             loader = _test_loader(value)
-            if loader and inside(value, loops[-1]) and _again(code, loader, loops[-1]):
+            if loader and is_inside(value, loops[-1]) and _is_read_again(code, loader, loops[-1]):
                 yield value
 
 
 def _test_loader(value):
-    for given in getattr(value, "args", ()) if isinstance(value, ast.Call) else ():
-        if re.search(r"(?i)(^|[._])test_?\w*(loader|_dl)$", text(given) or ""):
-            return text(given)
+    for arg in getattr(value, "args", ()) if isinstance(value, ast.Call) else ():
+        if re.search(r"(?i)(^|[._])test_?\w*(loader|_dl)$", name_of(arg) or ""):
+            return name_of(arg)
     return None
 
 
-def _again(code, loader, loop):
+def _is_read_again(code, loader, loop):
     """Return whether a call after the loop receives the same loader."""
     return any(
-        place(call) > (loop.end_lineno, 0) and loader in map(text, call.args)
+        place(call) > (loop.end_lineno, 0) and loader in map(name_of, call.args)
         for call in code.calls
         if call.scope is loop.scope
     )
@@ -278,30 +287,34 @@ def _greater_is_worse(code, call):
 def _waits(statements):
     """Return whether the other branch counts the epochs without improvement."""
     return any(
-        isinstance(one, ast.AugAssign)
-        and re.search(r"(?i)counter|patience|wait|epochs|trigger|bad", text(one.target) or "")
-        for one in statements
+        isinstance(statement, ast.AugAssign)
+        and re.search(
+            r"(?i)counter|patience|wait|epochs|trigger|bad", name_of(statement.target) or ""
+        )
+        for statement in statements
     )
 
 
 @rule("evaluation-best-inverted", "wrong")
 def best_inverted(code):
     """`if val_loss > best_loss: best_loss = val_loss`: the worst model is kept."""
-    for node in code.of(ast.If):
+    for node in code.nodes_of(ast.If):
         test = node.test
         if not isinstance(test, ast.Compare) or len(test.ops) != 1:
             continue
-        left, right = (text(one) or "" for one in (test.left, test.comparators[0]))
-        up, best = isinstance(test.ops[0], ast.Gt | ast.GtE), right
+        left, right = (name_of(side) or "" for side in (test.left, test.comparators[0]))
+        increases, best = isinstance(test.ops[0], ast.Gt | ast.GtE), right
         if re.search(r"(?i)best|min_|_min", left):
-            up, best, left = isinstance(test.ops[0], ast.Lt | ast.LtE), left, right
-        if not re.search(r"(?i)best", best) or "loss" not in left.lower() or not up:
+            increases, best, left = isinstance(test.ops[0], ast.Lt | ast.LtE), left, right
+        if not re.search(r"(?i)best", best) or "loss" not in left.lower() or not increases:
             continue
         kept = any(
-            isinstance(one, ast.Assign) and text(one.targets[0]) == best and text(one.value) == left
-            for one in node.body
+            isinstance(statement, ast.Assign)
+            and name_of(statement.targets[0]) == best
+            and name_of(statement.value) == left
+            for statement in node.body
         )
-        saved = any(method(one) in ("save", "state_dict", "deepcopy") for one in ast.walk(node))
+        saved = any(method(child) in ("save", "state_dict", "deepcopy") for child in ast.walk(node))
         saved = saved or _waits(node.orelse)
         if (
             kept
@@ -315,13 +328,13 @@ def best_inverted(code):
 @rule("evaluation-max-values", "wrong")
 def largest_value(code):
     """`torch.max(out, 1)[0] == y`: these are the largest logits, not their classes."""
-    for node in code.of(ast.Compare):
+    for node in code.nodes_of(ast.Compare):
         sides = [node.left, *node.comparators]
         if len(sides) != 2 or not isinstance(node.ops[0], ast.Eq):
             continue
-        for one, other in (sides, sides[::-1]):
-            if _is_maximum(code, one) and re.search(
-                r"(?i)label|target|^ys?$|^y_|truth|^gt", text(tensor_of(other)) or ""
+        for side, other in (sides, sides[::-1]):
+            if _is_maximum(code, side) and re.search(
+                r"(?i)label|target|^ys?$|^y_|truth|^gt", name_of(tensor_of(other)) or ""
             ):
                 yield node
 
@@ -338,8 +351,8 @@ def _is_maximum(code, node):
         value = value.value if first else None
     if not first or method(value) != "max":
         return False
-    given = value.args[1:] if code.called(value) == "torch.max" else value.args
-    return bool(given and const(given[0]) in (1, -1)) or argument(value, "dim") is not None
+    arguments = value.args[1:] if code.called(value) == "torch.max" else value.args
+    return bool(arguments and const(arguments[0]) in (1, -1)) or argument(value, "dim") is not None
 
 
 @rule("evaluation-auc-classes", "wrong")
@@ -348,8 +361,8 @@ def auc_of_classes(code):
     for call in code.calls:
         name = code.called(call)
         if name in ("sklearn.metrics.roc_auc_score", "sklearn.metrics.average_precision_score"):
-            given = argument(call, "y_score", 1)
-            if given is not None and _is_class(code, given, 0):
+            y_score = argument(call, "y_score", 1)
+            if y_score is not None and _is_class(code, y_score, 0):
                 yield call
 
 
@@ -378,25 +391,25 @@ def argmax_of_batch(code):
     for call in code.calls:
         if method(call) != "argmax" or code.called(call) not in ("", "torch.argmax"):
             continue
-        given = (call.args[0] if call.args else None) if code.called(call) else receiver(call)
-        whole = not call.keywords and len(call.args) == bool(code.called(call))
-        output = code.resolved(given)
-        if not whole or not isinstance(output, ast.Call) or not is_model(code, output.func):
+        operand = (call.args[0] if call.args else None) if code.called(call) else receiver(call)
+        reduces_all = not call.keywords and len(call.args) == bool(code.called(call))
+        output = code.resolved(operand)
+        if not reduces_all or not isinstance(output, ast.Call) or not is_model(code, output.func):
             continue
-        loops = [one for one in above(call, *LOOPS) if batch_loop(code, one)]
+        loops = [loop for loop in ancestors(call, *LOOPS) if batch_loop(code, loop)]
         if loops and _counted_matches(code, call):
             yield call
 
 
 def _counted_matches(code, call):
     """Return whether the result is compared, and the matches are summed."""
-    up = call.parent
-    names = [text(one) for one in getattr(up, "targets", ())]
-    uses = [one for name in names if name for one in code.uses(call.scope, name)] or [call]
-    uses = [one.parent if getattr(one.parent, "attr", "") == "eq" else one for one in uses]
+    parent = call.parent
+    names = [name_of(target) for target in getattr(parent, "targets", ())]
+    uses = [use for name in names if name for use in code.uses(call.scope, name)] or [call]
+    uses = [use.parent if getattr(use.parent, "attr", "") == "eq" else use for use in uses]
     return any(
-        (isinstance(one.parent, ast.Compare) or method(one.parent) == "eq")
-        and isinstance(one.parent.parent, ast.Attribute)
-        and one.parent.parent.attr == "sum"
-        for one in uses
+        (isinstance(use.parent, ast.Compare) or method(use.parent) == "eq")
+        and isinstance(use.parent.parent, ast.Attribute)
+        and use.parent.parent.attr == "sum"
+        for use in uses
     )

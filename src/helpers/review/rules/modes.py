@@ -18,13 +18,13 @@ from helpers.review.registry import rule
 from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
-    above,
-    inside,
-    last,
+    ancestors,
+    is_inside,
+    last_name,
     method,
+    name_of,
     place,
     receiver,
-    text,
 )
 from helpers.review.tracing import construction
 
@@ -45,18 +45,18 @@ _FRAMEWORK = re.compile(r"(?i)lightning|import (fastai|ignite|keras)|from (fasta
 def mode_lost(code):
     """`model.eval()` without `model.train()` in each epoch: later epochs train in eval mode."""
     for loop in code.loops:
-        if any(above(loop, *LOOPS)):
+        if any(ancestors(loop, *LOOPS)):
             continue
         order = events(code, loop, 3)
-        kinds = {one.what for one in order}
+        kinds = {event.kind for event in order}
         if not {"eval", "backward"} <= kinds or not kinds & {"step", "scaled"}:
             continue
-        evals = [one for one in order if one.what == "eval"]
-        trained = {one.name.split(".")[-1] for one in _trained(code, order)}
-        mine = [e for e in evals if e.name.split(".")[-1] in trained] or evals
-        restored = re.search(_RESTORES, _texts(code, loop))
-        if not restored and _same_model(mine):
-            yield mine[0].call
+        evals = [event for event in order if event.kind == "eval"]
+        trained = {event.name.split(".")[-1] for event in _zeroed_models(code, order)}
+        own_evals = [e for e in evals if e.name.split(".")[-1] in trained] or evals
+        restored = re.search(_RESTORES, _sources(code, loop))
+        if not restored and _same_model(own_evals):
+            yield own_evals[0].call
     yield from _lost_in_epoch(code)
 
 
@@ -66,20 +66,24 @@ def _lost_in_epoch(code):
         if not batch_loop(code, loop) or _FRAMEWORK.search(code.source):
             continue
         order = events(code, loop, 3)
-        kinds = {one.what for one in order}
+        kinds = {event.kind for event in order}
         if not {"eval", "backward"} <= kinds or not kinds & {"step", "scaled"}:
             continue
-        if re.search(_RESTORES, _texts(code, loop)):
+        if re.search(_RESTORES, _sources(code, loop)):
             continue
-        first = next(n for n, one in enumerate(order) if one.what == "backward")
-        late = [one for one in order[first:] if one.what == "eval"]
+        first = next(n for n, event in enumerate(order) if event.kind == "backward")
+        late = [event for event in order[first:] if event.kind == "eval"]
         trained = [
-            c for c in code.methods(code.function(loop), "train") if is_model(code, receiver(c))
+            c for c in code.methods(code.function_of(loop), "train") if is_model(code, receiver(c))
         ]
-        named = {(text(receiver(one)) or "").split(".")[-1] for one in trained if not one.args}
-        late = [one for one in late if one.name.split(".")[-1] in named]
+        named = {
+            (name_of(receiver(other_call)) or "").split(".")[-1]
+            for other_call in trained
+            if not other_call.args
+        }
+        late = [event for event in late if event.name.split(".")[-1] in named]
         call = _called_in(code, loop, late[0].call) if late and _same_model(late) else None
-        if call is not None and not _ends(loop, call):
+        if call is not None and not _ends_training(loop, call):
             yield call
 
 
@@ -88,38 +92,42 @@ _RESTORES = r"\.train\(|\.training = |set_mode|training_mode|freeze|set_train"
 
 def _called_in(code, loop, call):
     """Return the call in the loop that runs the given call."""
-    for one in code.calls_under(loop):
-        if one is call or any(
-            inner is call for target in code.targets(one) for inner in code.calls_under(target, 2)
+    for other_call in code.calls_under(loop):
+        if other_call is call or any(
+            inner is call
+            for target in code.targets(other_call)
+            for inner in code.calls_under(target, 2)
         ):
-            return one
+            return other_call
     return call
 
 
-def _ends(loop, call):
+def _ends_training(loop, call):
     """Return whether `break` or `return` follows the evaluation, or it runs at the last batch."""
-    up = next(above(call, ast.If), None)
-    if up is None or not inside(up, loop):
+    branch = next(ancestors(call, ast.If), None)
+    if branch is None or not is_inside(branch, loop):
         return False
-    return isinstance(up.body[-1], ast.Break | ast.Return) or "len(" in ast.unparse(up.test)
+    return isinstance(branch.body[-1], ast.Break | ast.Return) or "len(" in ast.unparse(branch.test)
 
 
-def _trained(code, steps):
-    return [one for one in steps if one.what == "zero_grad" and is_model(code, receiver(one.call))]
+def _zeroed_models(code, steps):
+    return [
+        step for step in steps if step.kind == "zero_grad" and is_model(code, receiver(step.call))
+    ]
 
 
-def _texts(code, loop):
+def _sources(code, loop):
     """Return the source of the loop and of the functions that it calls."""
-    parts = [code.part(loop)]
+    parts = [code.source_of(loop)]
     for node in code.walk(loop, 3):
         if isinstance(node, ast.Call):
-            parts += [code.part(target) for target in code.targets(node)]
+            parts += [code.source_of(target) for target in code.targets(node)]
     return "\n".join(parts)
 
 
 def _same_model(evals):
     """Return whether no model in eval mode has the name of an untrained one, as `teacher`."""
-    names = {one.name.split(".")[-1] for one in evals}
+    names = {eval_event.name.split(".")[-1] for eval_event in evals}
     frozen = {
         "teacher",
         "target",
@@ -141,12 +149,13 @@ def training_in_validation(code):
         if not batch_loop(code, loop) or not no_graph(code, loop):
             continue
         order = events(code, loop, 1)
-        if any(one.what == "train" for one in order):
-            kinds = {one.what for one in order}
+        if any(event.kind == "train" for event in order):
+            kinds = {event.kind for event in order}
             if not kinds & {"backward", "step"}:
-                train = next(one for one in order if one.what == "train")
+                train = next(event for event in order if event.kind == "train")
                 if not any(
-                    one.what == "eval" and place(one.call) < place(train.call) for one in order
+                    event.kind == "eval" and place(event.call) < place(train.call)
+                    for event in order
                 ) and _called_after(code, loop, train.call):
                     yield train.call
     yield from _training_before_loop(code)
@@ -157,14 +166,16 @@ def _training_before_loop(code):
     for (_, name), function in code.functions.items():
         if not re.match(r"(?i)_?(val(id)?(ate|ation)?|test|eval(uate|uation)?)(_|$)", name):
             continue
-        order = [one for one in events(code, function, 1) if one.what in (*_MODES, "backward")]
-        loops = [
-            one
-            for one in code.loops
-            if one.scope is function and batch_loop(code, one)
-            if no_graph(code, one) or _held_out(one)
+        order = [
+            event for event in events(code, function, 1) if event.kind in (*_MODES, "backward")
         ]
-        if [one.what for one in order] == ["train"] and loops and function.body:
+        loops = [
+            loop
+            for loop in code.loops
+            if loop.scope is function and batch_loop(code, loop)
+            if no_graph(code, loop) or _held_out(loop)
+        ]
+        if [event.kind for event in order] == ["train"] and loops and function.body:
             if place(order[0].call) < place(loops[0]) and not re.search("(?i)bn|dropout", name):
                 yield order[0].call
 
@@ -194,21 +205,23 @@ def no_eval(code):
     ):
         return
     depends = _DEPENDS.search(code.source) or _FAMILY.search(code.source)
-    trained = {text(receiver(c)) for c in code.calls if method(c) == "train" and not c.args}
+    trained = {name_of(receiver(c)) for c in code.calls if method(c) == "train" and not c.args}
     for loop in code.loops:
         if not batch_loop(code, loop) or code.methods(loop, "backward", "train", follow=2):
             continue
-        chosen = code.methods(code.function(loop), "train")  # as for BatchNorm statistics
-        if isinstance(code.function(loop), FUNCTIONS) and chosen:
+        chosen = code.methods(code.function_of(loop), "train")  # as for BatchNorm statistics
+        if isinstance(code.function_of(loop), FUNCTIONS) and chosen:
             continue
-        around = getattr(code.function(loop), "name", "")
+        function_name = getattr(code.function_of(loop), "name", "")
         named = depends and (
-            _VALIDATION.search(text(iterated(loop.iter)) or "")
-            or re.match(r"(?i)_?(val(id)?(ate|ation)?|test|eval(uate|uation)?)(_|$)", around)
+            _VALIDATION.search(name_of(iterated(loop.iter)) or "")
+            or re.match(r"(?i)_?(val(id)?(ate|ation)?|test|eval(uate|uation)?)(_|$)", function_name)
             and no_graph(code, loop)
         )
         for call in code.calls_under(loop):
-            off = text(call.func) in trained and is_model(code, call.func) and no_graph(code, call)
+            off = (
+                name_of(call.func) in trained and is_model(code, call.func) and no_graph(code, call)
+            )
             if off or named and _own_model(code, call.func):
                 yield call
                 break
@@ -218,8 +231,11 @@ def _own_model(code, func):
     """Return True for a model that this file creates, of its own class or a known family."""
     if (kind(code, func) or "").startswith("module:"):
         return True
-    built = construction(code, func) if isinstance(func, ast.Name) else None
-    return is_model(code, func) and _FAMILY.search(last(getattr(built, "func", None))) is not None
+    constructor = construction(code, func) if isinstance(func, ast.Name) else None
+    return (
+        is_model(code, func)
+        and _FAMILY.search(last_name(getattr(constructor, "func", None))) is not None
+    )
 
 
 @rule("evaluation-keeps-graph", "wasted")
@@ -234,11 +250,11 @@ def eval_with_graph(code):
         if (
             not batch_loop(code, loop)
             or no_graph(code, loop)
-            or any(off.search(c) for c in _context(code, loop))
+            or any(off.search(c) for c in _sources_around(code, loop))
         ):
             continue
-        around = code.function(loop)
-        if code.methods(loop, "backward", follow=2) or _called_without_graph(code, around):
+        function = code.function_of(loop)
+        if code.methods(loop, "backward", follow=2) or _called_without_graph(code, function):
             continue
         for node in code.walk(loop):
             if isinstance(node, ast.Call) and _in_eval(code, node, loop):
@@ -250,24 +266,26 @@ def _in_eval(code, call, loop):
     """Return whether `eval` is the model's last mode before the loop in this function."""
     if not is_model(code, call.func):
         return False
-    values = call.scope.assigned.get(text(call.func), ())
-    latest = max((one.end for one in values if one.end < place(loop)), default=(0, 0))
+    values = call.scope.assigned.get(name_of(call.func), ())
+    latest = max(
+        (assignment.end for assignment in values if assignment.end < place(loop)), default=(0, 0)
+    )
     modes = [
-        one.what
-        for one in events(code, code.function(loop), 0)
-        if one.what in _MODES
-        and latest < place(one.call) < place(loop)
-        and one.name == text(call.func)
+        event.kind
+        for event in events(code, code.function_of(loop), 0)
+        if event.kind in _MODES
+        and latest < place(event.call) < place(loop)
+        and event.name == name_of(call.func)
     ]
     return modes[-1:] == ["eval"]
 
 
-def _context(code, loop):
-    around = code.function(loop)
-    if isinstance(around, FUNCTIONS):
-        yield code.part(around)
+def _sources_around(code, loop):
+    function = code.function_of(loop)
+    if isinstance(function, FUNCTIONS):
+        yield code.source_of(function)
     else:
-        yield code.part(loop)
+        yield code.source_of(loop)
         yield "\n".join(code.lines[max(0, loop.lineno - 8) : loop.lineno])
     if "set_grad_enabled(False)" in code.source:
         yield "set_grad_enabled"
@@ -281,7 +299,7 @@ def _called_without_graph(code, function):
 @rule("grad-modes-bare", "wrong")
 def bare(code):
     """`torch.no_grad()` as a statement, or `with torch.no_grad:`."""
-    for node in code.of(ast.Expr):
+    for node in code.nodes_of(ast.Expr):
         if not getattr(node.value, "args", None):
             if code.called(node.value) in (
                 "torch.no_grad",
@@ -298,15 +316,15 @@ def bare(code):
 @rule("grad-modes-alias", "wasted")
 def alias_without_graph(code):
     """`with torch.no_grad(): frozen = noise`: the block computes nothing."""
-    for node in code.of(ast.With):
+    for node in code.nodes_of(ast.With):
         if any(
             code.called(item.context_expr) in ("torch.no_grad", "torch.inference_mode")
             for item in node.items
         ) and all(
-            isinstance(one, ast.Assign)
-            and isinstance(one.targets[0], ast.Name)
-            and isinstance(one.value, ast.Name)
-            for one in node.body
+            isinstance(statement, ast.Assign)
+            and isinstance(statement.targets[0], ast.Name)
+            and isinstance(statement.value, ast.Name)
+            for statement in node.body
         ):
             yield node
 
@@ -314,15 +332,17 @@ def alias_without_graph(code):
 @rule("grad-modes-generator", "wrong")
 def generator(code):
     """`yield` inside `with torch.no_grad():`: the caller's code runs without gradients."""
-    for node in code.of(ast.Yield, ast.YieldFrom):
-        around = code.function(node)
-        decorated = " ".join(ast.unparse(one) for one in getattr(around, "decorator_list", ()))
+    for node in code.nodes_of(ast.Yield, ast.YieldFrom):
+        function = code.function_of(node)
+        decorated = " ".join(
+            ast.unparse(decorator) for decorator in getattr(function, "decorator_list", ())
+        )
         if "contextmanager" in decorated or "fixture" in decorated:
             continue
-        for up in above(node, ast.With):
+        for block in ancestors(node, ast.With):
             if any(
                 code.called(i.context_expr) in ("torch.no_grad", "torch.inference_mode")
-                for i in up.items
+                for i in block.items
             ):
                 yield node
                 break
@@ -331,7 +351,7 @@ def generator(code):
 @rule("training-mode-called", "wrong")
 def mode_not_called(code):
     """`model.eval`, `optimizer.step` or `loss.backward` without parentheses."""
-    for node in code.of(ast.Expr):
+    for node in code.nodes_of(ast.Expr):
         attribute = node.value
         if not isinstance(attribute, ast.Attribute) or code.is_display(node):
             continue
@@ -340,7 +360,7 @@ def mode_not_called(code):
         elif attribute.attr in ("step", "zero_grad"):
             mistake = is_optimizer(code, attribute.value) or is_scheduler(code, attribute.value)
         else:
-            named = re.search(r"(?i)loss", text(attribute.value) or "")
+            named = re.search(r"(?i)loss", name_of(attribute.value) or "")
             mistake = attribute.attr == "backward" and named
         if mistake:
             yield node
@@ -356,12 +376,13 @@ def inference_in_training_mode(code):
         if method(call) != "train" or call.args or call.keywords or call.owner is not None:
             continue
         loaded = [
-            one
-            for one in code.calls
-            if method(one) == "load_state_dict" and text(receiver(one)) == text(receiver(call))
-            if one.scope is call.scope and place(one) < place(call)
+            other_call
+            for other_call in code.calls
+            if method(other_call) == "load_state_dict"
+            and name_of(receiver(other_call)) == name_of(receiver(call))
+            if other_call.scope is call.scope and place(other_call) < place(call)
         ]
-        if loaded and _called_after(code, code.function(call), call):
+        if loaded and _called_after(code, code.function_of(call), call):
             yield call
 
 
@@ -373,10 +394,10 @@ def teacher_with_graph(code):
             continue
         for node in code.walk(loop):
             if not isinstance(node, ast.Call) or not re.search(
-                r"(?i)(^|[._])teacher(_model|_net)?$", text(node.func) or ""
+                r"(?i)(^|[._])teacher(_model|_net)?$", name_of(node.func) or ""
             ):
                 continue
-            name = (text(node.func) or "").split(".")[-1]
+            name = (name_of(node.func) or "").split(".")[-1]
             if no_graph(code, node) or re.search(
                 rf"{name}[\w.]*\.(requires_grad_\(False|parameters\(\))|freeze|detach", code.source
             ):
@@ -392,38 +413,50 @@ def frozen_before_train(code):
     """`m.eval()` for each BatchNorm before the epochs, and `model.train()` in each of them."""
     if re.search(r"def train\(\s*self", code.source) or _FRAMEWORK.search(code.source):
         return
-    for call in [one for scope in code.scopes for one in code.methods(scope, "eval")]:
-        loop = next(above(call, ast.For), None)
+    for call in [other_call for scope in code.scopes for other_call in code.methods(scope, "eval")]:
+        loop = next(ancestors(call, ast.For), None)
         if call.args or not _is_norm(call, loop):
             continue
-        around = code.function(call)
-        later = [one for one in code.calls if _trains_in_loop(code, one)]
-        if isinstance(around, ast.Module):  # a cell of its own may freeze another model
-            over = [one for one in ast.walk(loop.iter) if "modules" in method(one)]
-            later = [one for one in later if text(receiver(one)) == text(receiver(over[0]))]
-            later = [one for one in later if place(one) > place(call)]
+        outer_function = code.function_of(call)
+        later = [other_call for other_call in code.calls if _trains_in_loop(code, other_call)]
+        if isinstance(outer_function, ast.Module):  # a cell of its own may freeze another model
+            module_calls = [node for node in ast.walk(loop.iter) if "modules" in method(node)]
+            later = [
+                other_call
+                for other_call in later
+                if name_of(receiver(other_call)) == name_of(receiver(module_calls[0]))
+            ]
+            later = [other_call for other_call in later if place(other_call) > place(call)]
             if ".train()" in "".join(code.lines[max(0, loop.lineno - 3) : loop.lineno - 1]):
                 continue  # written to follow each `train()`
-        alone = isinstance(around, ast.Module) or any(one.scope is around for one in later)
-        places = [call] if alone else code.callers.get(around, [])
+        alone = isinstance(outer_function, ast.Module) or any(
+            other_call.scope is outer_function for other_call in later
+        )
+        places = [call] if alone else code.callers.get(outer_function, [])
         for _ in range(2):  # a method that another method calls
-            outer = [code.function(one) for one in places]
-            if places and all(getattr(one, "owner", None) is not None for one in outer):
-                places = [one for f in outer for one in code.callers.get(f, [])] or places
-        frozen = [one for one in places if not _in_epochs(code, one)]
+            outer = [code.function_of(frozen_call) for frozen_call in places]
+            if places and all(getattr(function, "owner", None) is not None for function in outer):
+                places = [
+                    other_call for f in outer for other_call in code.callers.get(f, [])
+                ] or places
+        frozen = [frozen_call for frozen_call in places if not _in_epochs(code, frozen_call)]
         if later and places and len(frozen) == len(places):
             yield call
 
 
 def _is_norm(call, loop):
     """Return True for `m.eval()` in a loop over the modules that selects norm layers."""
-    if loop is None or text(receiver(call)) not in [
-        text(one) for one in ast.walk(loop.target) if isinstance(one, ast.Name)
+    if loop is None or name_of(receiver(call)) not in [
+        name_of(node) for node in ast.walk(loop.target) if isinstance(node, ast.Name)
     ]:
         return False
-    tests = [ast.unparse(one.test) for one in above(call, ast.If) if inside(one, loop)]
+    tests = [
+        ast.unparse(branch.test) for branch in ancestors(call, ast.If) if is_inside(branch, loop)
+    ]
     modules = re.search(r"\.(named_)?modules\(\)", ast.unparse(loop.iter))
-    return modules and any("isinstance" in one and re.search("Norm|norm|BN", one) for one in tests)
+    return modules and any(
+        "isinstance" in test and re.search("Norm|norm|BN", test) for test in tests
+    )
 
 
 def _trains_in_loop(code, call):

@@ -3,21 +3,21 @@
 import ast
 import re
 
-from helpers.review.code import Part, parameter
+from helpers.review.code import Part, has_parameter
 from helpers.review.kinds import is_module_class, kind
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     FUNCTIONS,
-    above,
+    ancestors,
     argument,
     const,
     exclusive,
     is_open,
-    last,
+    last_name,
     method,
+    name_of,
     place,
     receiver,
-    text,
 )
 
 LAYERS = re.compile(
@@ -51,7 +51,7 @@ def learns(code, node):
         return False
     name = code.called(node)
     if name == "nn.Sequential":
-        return any(learns(code, one) for one in node.args)
+        return any(learns(code, arg) for arg in node.args)
     if name == "nn.Parameter" or LAYERS.match(name):
         return True
     return isinstance(node.func, ast.Name) and _class_learns(code, node.func.id)
@@ -64,7 +64,7 @@ def _class_learns(code, name):
     """Return True for a local module with parameters, buffers, or modules of unknown kind."""
     if not is_module_class(code, name):
         return False
-    bodies = ("\n".join(code.part(s) for s in one.body) for one in code.bases(name))
+    bodies = ("\n".join(code.source_of(s) for s in owner.body) for owner in code.bases(name))
     return any(_LEARNED.search(body) or re.search(r"= [A-Z]\w+\(", body) for body in bodies)
 
 
@@ -72,23 +72,23 @@ def _class_learns(code, name):
 def plain_list(code):
     """`self.layers = [nn.Linear(…)]`: not registered, so neither trained, moved nor saved."""
     for node in module_classes(code):
-        source = code.part(node)
+        source = code.source_of(node)
         for name, values in node.attributes.items():
-            if name.count(".") != 1 or "[" in name or _registered(name, source):
+            if name.count(".") != 1 or "[" in name or _is_registered(name, source):
                 continue
-            for one in values:
-                items = _items(one.value)
-                if isinstance(one.value, ast.Name):
-                    items = _of_local(code, one.value)
+            for assignment in values:
+                items = _elements(assignment.value)
+                if isinstance(assignment.value, ast.Name):
+                    items = _of_local(code, assignment.value)
                 called = _elements_called(code, node, name)
-                if any(_layer(code, item, called) for item in items or ()) or (
-                    items == [] and _filled(code, node, name, called)
+                if any(_is_layer(code, item, called) for item in items or ()) or (
+                    items == [] and _is_filled(code, node, name, called)
                 ):
-                    yield one.statement
+                    yield assignment.statement
                     break
 
 
-def _items(value):
+def _elements(value):
     """Return the elements of a list, tuple or dictionary; None for other values."""
     if isinstance(value, ast.List | ast.Tuple):
         return list(value.elts)
@@ -98,7 +98,7 @@ def _items(value):
         return [value.elt]
     if isinstance(value, ast.DictComp):
         return [value.value]
-    if isinstance(value, ast.Call) and text(value.func) in ("list", "dict") and not value.args:
+    if isinstance(value, ast.Call) and name_of(value.func) in ("list", "dict") and not value.args:
         return []
     return None
 
@@ -106,11 +106,13 @@ def _items(value):
 def _of_local(code, node):
     """Return the elements of a local list of the constructor, also of those that it appends."""
     value = code.value(node)
-    items = _items(value) if isinstance(value, ast.AST) else None
+    items = _elements(value) if isinstance(value, ast.AST) else None
     if items is None or len(code.uses(node.scope, node.id)) > 4:
         return None
-    added = [one for one in code.methods(node.scope, "append") if text(receiver(one)) == node.id]
-    return items + [one.args[0] for one in added if one.args]
+    added = [
+        call for call in code.methods(node.scope, "append") if name_of(receiver(call)) == node.id
+    ]
+    return items + [call.args[0] for call in added if call.args]
 
 
 _LAYER_NAME = re.compile(
@@ -118,11 +120,11 @@ _LAYER_NAME = re.compile(
 )
 
 
-def _layer(code, node, called):
+def _is_layer(code, node, called):
     """Return True for a layer; an imported class counts by its name, if elements are called."""
     if learns(code, node):
         return True
-    name = text(node.func) or "" if called and isinstance(node, ast.Call) else ""
+    name = name_of(node.func) or "" if called and isinstance(node, ast.Call) else ""
     known = name in code.classes or code.called(node).startswith(("torch", "nn.", "F."))
     name = name.rpartition(".")[2]
     return bool(not known and _LAYER_NAME.fullmatch(name) and not re.search("Avg|Pool|Drop", name))
@@ -130,29 +132,35 @@ def _layer(code, node, called):
 
 def _elements_called(code, owner, name):
     """Return whether the class calls elements of the attribute, as `self.rs[0](x)`."""
-    for loop in code.of(ast.For, ast.comprehension):
-        over = loop.iter.args[-1] if method(loop.iter) == "zip" and loop.iter.args else loop.iter
-        over = over.args[0] if method(over) == "enumerate" and over.args else over
-        if text(over) == name and getattr(loop.target, "owner", None) is owner:
-            names = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+    for loop in code.nodes_of(ast.For, ast.comprehension):
+        operand = loop.iter.args[-1] if method(loop.iter) == "zip" and loop.iter.args else loop.iter
+        operand = operand.args[0] if method(operand) == "enumerate" and operand.args else operand
+        if name_of(operand) == name and getattr(loop.target, "owner", None) is owner:
+            names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
             calls = ast.walk(loop if isinstance(loop, ast.For) else loop.target.parent.parent)
-            if any(isinstance(n, ast.Call) and text(n.func) in names for n in calls):
+            if any(isinstance(n, ast.Call) and name_of(n.func) in names for n in calls):
                 return True
     return any(
-        isinstance(call.func, ast.Subscript) and text(call.func.value) == name
+        isinstance(call.func, ast.Subscript) and name_of(call.func.value) == name
         for call in code.calls
         if call.owner is owner
     )
 
 
-def _filled(code, owner, name, called):
+def _is_filled(code, owner, name, called):
     """Return whether layers are put into an empty list or dictionary."""
-    for one in owner.attributes:
-        if one.startswith(f"{name}["):
-            if any(_layer(code, given.value, called) for given in owner.attributes[one]):
+    for entry in owner.attributes:
+        if entry.startswith(f"{name}["):
+            if any(
+                _is_layer(code, assignment.value, called) for assignment in owner.attributes[entry]
+            ):
                 return True
     for call in code.methods(owner, "append", "insert") + _in_methods(code, owner, "append"):
-        if text(call.func.value) == name and call.args and _constructs(code, call.args[-1], called):
+        if (
+            name_of(call.func.value) == name
+            and call.args
+            and _constructs(code, call.args[-1], called)
+        ):
             return True
     return False
 
@@ -165,11 +173,11 @@ def _in_methods(code, owner, name):
 def _constructs(code, node, called):
     value = code.resolved(node)
     if isinstance(value, ast.List | ast.Tuple):
-        return any(_layer(code, one, called) for one in value.elts)
-    return not isinstance(value, Part) and _layer(code, value, called)
+        return any(_is_layer(code, element, called) for element in value.elts)
+    return not isinstance(value, Part) and _is_layer(code, value, called)
 
 
-def _registered(name, source):
+def _is_registered(name, source):
     name = re.escape(name)
     container = r"(Sequential|ModuleList|ModuleDict|ParameterList|ParameterDict)"
     return re.search(
@@ -198,7 +206,7 @@ def _called_elsewhere(code, init, name):
         and call.func.id == name
         and call.owner is init.owner
         and name not in call.scope.assigned
-        and not parameter(call.scope, name)
+        and not has_parameter(call.scope, name)
         for call in code.calls
     )
 
@@ -213,19 +221,21 @@ _NAMES_OF_LAYERS = re.compile(
 def missing_attribute(code):
     """`self.softmax(x)` in `forward` of a module that never assigns this attribute."""
     for node in module_classes(code):
-        source = code.part(node)
+        source = code.source_of(node)
         bases = [code.dotted(base) for base in node.bases]
         if bases != ["nn.Module"] or re.search(r"attr\(|_module|register_|__dict__|@", source):
             continue
         if (node.name, "__init__") not in code.functions and not node.attributes:
             continue  # a part of a class
-        own = {one.removeprefix("self.").partition(".")[0] for one in node.attributes}
-        own |= {one.name for one in node.body if hasattr(one, "name")}
-        own |= {n.id for s in node.body for n in ast.walk(s) if _is_class_name(n, s)}
+        defined = {
+            attribute.removeprefix("self.").partition(".")[0] for attribute in node.attributes
+        }
+        defined |= {statement.name for statement in node.body if hasattr(statement, "name")}
+        defined |= {n.id for s in node.body for n in ast.walk(s) if _is_class_name(n, s)}
         for call in code.calls:
-            name = (text(call.func) or "").removeprefix("self.")
-            inside_class = call.owner is node and (text(call.func) or "").startswith("self.")
-            if inside_class and _NAMES_OF_LAYERS.fullmatch(name) and name not in own:
+            name = (name_of(call.func) or "").removeprefix("self.")
+            inside_class = call.owner is node and (name_of(call.func) or "").startswith("self.")
+            if inside_class and _NAMES_OF_LAYERS.fullmatch(name) and name not in defined:
                 if f".{name} = " not in code.source:
                     yield call
 
@@ -238,60 +248,74 @@ def _is_class_name(node, statement):
 @rule("modules-multiplied", "wrong")
 def multiplied(code):
     """`[nn.Linear(4, 4)] * 3`: one layer three times, with one set of weights."""
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         if isinstance(node.op, ast.Mult):
             for side in (node.left, node.right):
-                if isinstance(side, ast.List) and any(learns(code, one) for one in side.elts):
+                if isinstance(side, ast.List) and any(
+                    learns(code, element) for element in side.elts
+                ):
                     yield node
     for call in code.calls:
-        given = call.args[0] if call.args and code.called(call) == "nn.ModuleList" else None
-        if isinstance(given, ast.ListComp) and isinstance(given.elt, ast.Name):
-            bound = {last(one) for g in given.generators for one in ast.walk(g.target)}
-            if given.elt.id not in bound:
-                yield given
+        operand = call.args[0] if call.args and code.called(call) == "nn.ModuleList" else None
+        if isinstance(operand, ast.ListComp) and isinstance(operand.elt, ast.Name):
+            bound = {last_name(child) for g in operand.generators for child in ast.walk(g.target)}
+            if operand.elt.id not in bound:
+                yield operand
 
 
 @rule("modules-made", "wrong")
 def made_in_forward(code):
     """`nn.Linear(…)` in `forward`: new random weights in each call, never trained."""
     for call in code.calls:
-        around = code.function(call)
-        if not LAYERS.match(code.called(call)) or isinstance(around, ast.Module):
+        function = code.function_of(call)
+        if not LAYERS.match(code.called(call)) or isinstance(function, ast.Module):
             continue
         if call.owner is None or not is_module_class(code, call.owner.name):
             continue
-        if around.name != "forward" and not _runs_in_forward(code, call, around):
+        if function.name != "forward" and not _runs_in_forward(code, call, function):
             continue
-        if not re.search(r"if .* is None|hasattr\(self|if not self\.", code.part(around)):
+        if not re.search(r"if .* is None|hasattr\(self|if not self\.", code.source_of(function)):
             yield call
 
 
-def _runs_in_forward(code, call, around):
+def _runs_in_forward(code, call, function):
     """Return whether a method that runs in the forward pass creates the layer and calls it."""
-    callers = {getattr(code.function(one), "name", "") for one in code.callers.get(around, ())}
-    up = call.parent
+    callers = {
+        getattr(code.function_of(other_call), "name", "")
+        for other_call in code.callers.get(function, ())
+    }
+    parent = call.parent
     passed = callers and callers <= {"forward", "training_step", "validation_step", "test_step"}
-    if passed and isinstance(up, ast.Call) and up.func is call:
+    if passed and isinstance(parent, ast.Call) and parent.func is call:
         return True
-    if callers != {"forward"} or around.owner is not call.owner:
+    if callers != {"forward"} or function.owner is not call.owner:
         return False
-    target = method(up) == "append" and receiver(up) or isinstance(up, ast.Assign) and up.targets[0]
-    name = text(target) if target else None
+    target = (
+        method(parent) == "append"
+        and receiver(parent)
+        or isinstance(parent, ast.Assign)
+        and parent.targets[0]
+    )
+    name = name_of(target) if target else None
     if not isinstance(target, ast.Name):
         return False
-    over = {name} | {
-        one.target.id
-        for one in code.walk(around)
-        if isinstance(one, ast.For) and text(one.iter) == name and isinstance(one.target, ast.Name)
+    names = {name} | {
+        loop.target.id
+        for loop in code.walk(function)
+        if isinstance(loop, ast.For)
+        and name_of(loop.iter) == name
+        and isinstance(loop.target, ast.Name)
     }
-    kept = any(name in ast.unparse(one) for one in code.walk(around) if _keeps(one))
-    return not kept and any(text(one.func) in over for one in code.calls_under(around))
+    kept = any(name in ast.unparse(node) for node in code.walk(function) if _keeps_layer(node))
+    return not kept and any(
+        name_of(other_call.func) in names for other_call in code.calls_under(function)
+    )
 
 
-def _keeps(node):
+def _keeps_layer(node):
     """Return True for `return layer` and `self.layer = layer`."""
     if isinstance(node, ast.Assign):
-        return (text(node.targets[0]) or "").startswith("self.")
+        return (name_of(node.targets[0]) or "").startswith("self.")
     return isinstance(node, ast.Return) and isinstance(node.value, ast.Name | ast.Tuple)
 
 
@@ -303,17 +327,17 @@ def dropout(code):
             continue
         name = code.called(call)
         if re.fullmatch(r"F\.(alpha_|feature_)?dropout[123]?d?", name):
-            given = len(call.args) > 2 or argument(call, "training") or is_open(call)
-            if not given and not _asks_training(code, call):
+            has_training = len(call.args) > 2 or argument(call, "training") or is_open(call)
+            if not has_training and not _asks_training(code, call):
                 yield call
         elif re.fullmatch(r"nn\.(Alpha)?Dropout[123]?d?", name) and _is_called(call):
-            if getattr(code.function(call), "name", "") == "forward":
+            if getattr(code.function_of(call), "name", "") == "forward":
                 yield call
 
 
 def _asks_training(code, node):
-    around = (*above(node, ast.If, ast.IfExp),)
-    return any("training" in ast.unparse(one.test) for one in around)
+    branches = (*ancestors(node, ast.If, ast.IfExp),)
+    return any("training" in ast.unparse(branch.test) for branch in branches)
 
 
 def _is_called(call):
@@ -329,7 +353,11 @@ def attention_dropout(code):
         if call.owner is None or not is_module_class(code, call.owner.name):
             continue
         p = argument(call, "dropout_p", 4)
-        if p is None or const(p) in (0, 0.0) or "training" in code.part(code.function(call)):
+        if (
+            p is None
+            or const(p) in (0, 0.0)
+            or "training" in code.source_of(code.function_of(call))
+        ):
             continue
         if not isinstance(p, ast.Name) or const(code.value(p)) not in (0, 0.0, None):
             yield call
@@ -340,8 +368,8 @@ def function_in_sequential(code):
     """`nn.Sequential(nn.Linear(2, 2), F.relu)`."""
     for call in code.calls:
         if code.called(call) == "nn.Sequential":
-            for given in call.args:
-                if re.match(r"(F|torch)\.[a-z]|nn\.[A-Z]", code.dotted(given) or ""):
+            for arg in call.args:
+                if re.match(r"(F|torch)\.[a-z]|nn\.[A-Z]", code.dotted(arg) or ""):
                     yield call
                     break
 
@@ -361,8 +389,8 @@ def no_super(code):
     for (owner, name), node in code.functions.items():
         if name != "__init__" or not owner or not is_module_class(code, owner):
             continue
-        inits = [one for one in code.methods(node, "__init__") if not _unbound(one)]
-        assignments = [one for one in code.walk(node) if _assigns_layer(code, one)]
+        inits = [call for call in code.methods(node, "__init__") if not _is_unbound_super(call)]
+        assignments = [child for child in code.walk(node) if _assigns_layer(code, child)]
         late = assignments and (not inits or min(map(place, inits)) > place(assignments[0]))
         if late and _is_plain_module(code, owner):
             yield assignments[0]
@@ -370,17 +398,17 @@ def no_super(code):
 
 def _is_plain_module(code, name):
     """Return True for a class whose bases are modules of PyTorch or Lightning, or local classes."""
-    bases = [base for one in code.bases(name) for base in one.bases]
+    bases = [base for owner in code.bases(name) for base in owner.bases]
     known = ("nn.Module", "nn.Sequential", "LightningModule")
     return all(
-        (code.dotted(base) or "").endswith(known) or text(base) in code.classes for base in bases
+        (code.dotted(base) or "").endswith(known) or name_of(base) in code.classes for base in bases
     )
 
 
-def _unbound(call):
+def _is_unbound_super(call):
     """Return True for `super(Net).__init__()`, which calls the constructor of `super` itself."""
     base = receiver(call)
-    return isinstance(base, ast.Call) and text(base.func) == "super" and len(base.args) == 1
+    return isinstance(base, ast.Call) and name_of(base.func) == "super" and len(base.args) == 1
 
 
 def _assigns_layer(code, node):
@@ -390,7 +418,7 @@ def _assigns_layer(code, node):
     registered = name == "nn.Parameter" or re.match(r"(nn\.[A-Z]\w*Loss|models\.[a-z]\w*)$", name)
     if not makes_module(code, node.value) and not registered:
         return False
-    return (text(node.targets[0]) or "").startswith("self.")
+    return (name_of(node.targets[0]) or "").startswith("self.")
 
 
 @rule("modules-call-prune", "wasted")
@@ -399,10 +427,10 @@ def forward_called(code):
     for call in code.calls:
         if method(call) == "forward" and isinstance(call.func, ast.Attribute):
             base = call.func.value
-            if text(base) == "self":
+            if name_of(base) == "self":
                 continue  # a method of the module itself
             if (kind(code, base) or "").startswith("module:") and not code.dotted(base):
-                if getattr(code.function(call), "name", "") != "forward":
+                if getattr(code.function_of(call), "name", "") != "forward":
                     yield call
 
 
@@ -413,17 +441,21 @@ def parameter_computed(code):
     for call in code.calls:
         if code.called(call) != "nn.Parameter":
             continue
-        up = call.parent
-        if isinstance(up, ast.Attribute) and isinstance(up.parent, ast.Call) and up.attr in moved:
-            top = up.parent
-        elif isinstance(up, ast.BinOp) and isinstance(
-            up.op, ast.Mult | ast.Div | ast.Add | ast.Sub
+        parent = call.parent
+        if (
+            isinstance(parent, ast.Attribute)
+            and isinstance(parent.parent, ast.Call)
+            and parent.attr in moved
         ):
-            top = up
+            top = parent.parent
+        elif isinstance(parent, ast.BinOp) and isinstance(
+            parent.op, ast.Mult | ast.Div | ast.Add | ast.Sub
+        ):
+            top = parent
         else:
             continue
         if isinstance(top.parent, ast.Assign):
-            name = text(top.parent.targets[0]) or ""
+            name = name_of(top.parent.targets[0]) or ""
             if name.startswith("self.") or _becomes_attribute(code, top, name):
                 yield top
 
@@ -431,10 +463,10 @@ def parameter_computed(code):
 def _becomes_attribute(code, value, name):
     """Return whether a local variable of `__init__` is assigned to an attribute."""
     return getattr(value.scope, "name", "") == "__init__" and any(
-        isinstance(one.parent, ast.Assign)
-        and one is one.parent.value
-        and (text(one.parent.targets[0]) or "").startswith("self.")
-        for one in code.uses(value.scope, name)
+        isinstance(use.parent, ast.Assign)
+        and use is use.parent.value
+        and (name_of(use.parent.targets[0]) or "").startswith("self.")
+        for use in code.uses(value.scope, name)
     )
 
 
@@ -442,11 +474,11 @@ def _becomes_attribute(code, value, name):
 def list_called(code):
     """`self.layers(x)` of a `nn.ModuleList`."""
     for call in code.calls:
-        name = text(call.func) or ""
+        name = name_of(call.func) or ""
         if call.owner is None or not name.startswith("self."):
             continue
         values = call.owner.attributes.get(name, ())
-        names = [code.called(one.value) for one in values]
+        names = [code.called(assignment.value) for assignment in values]
         if names and {*names} <= {"nn.ModuleList", "nn.ModuleDict"}:
             yield call
 
@@ -457,8 +489,8 @@ def recurrent_in_sequential(code):
     recurrent = {"nn.LSTM", "nn.GRU", "nn.RNN"}
     for call in code.calls:
         if code.called(call) == "nn.Sequential":
-            for given, after in zip(call.args, call.args[1:], strict=False):
-                if code.called(given) in recurrent and code.called(after).startswith("nn."):
+            for arg, after in zip(call.args, call.args[1:], strict=False):
+                if code.called(arg) in recurrent and code.called(after).startswith("nn."):
                     yield call
 
 
@@ -467,8 +499,8 @@ def dropout_of_one_layer(code):
     """`nn.LSTM(8, 16, dropout=0.5)`: with one layer it has no effect."""
     for call in code.calls:
         if code.called(call) in ("nn.LSTM", "nn.GRU", "nn.RNN") and not is_open(call):
-            at = 6 if code.called(call) == "nn.RNN" else 5
-            p, layers = argument(call, "dropout", at), argument(call, "num_layers", 2)
+            position = 6 if code.called(call) == "nn.RNN" else 5
+            p, layers = argument(call, "dropout", position), argument(call, "num_layers", 2)
             if const(p) not in (None, 0, 0.0) and (layers is None or const(layers) == 1):
                 yield call
 
@@ -494,7 +526,7 @@ def constant_weights(code):
     """`nn.init.constant_(m.weight, 0.1)` for each linear layer: all its neurons stay equal."""
     fills = ("init.constant_", "init.zeros_", "init.ones_")
     yield from _all_parameters(code, fills)
-    for node in code.of(ast.If):
+    for node in code.nodes_of(ast.If):
         tested = ast.unparse(node.test)
         if not _LAYER.search(tested):
             continue
@@ -507,57 +539,63 @@ def constant_weights(code):
             if not isinstance(call, ast.Call):
                 continue
             initial = code.called(call).startswith("init.") and call.args
-            given = text(call.args[0] if initial else receiver(call)) or ""
-            if not re.fullmatch(r"\w+\.weight(\.data)?", given):
+            name = name_of(call.args[0] if initial else receiver(call)) or ""
+            if not re.fullmatch(r"\w+\.weight(\.data)?", name):
                 continue
-            if next(above(call, ast.If)) is not node:
+            if next(ancestors(call, ast.If)) is not node:
                 drawn.append(call)  # only some of the layers
                 continue
-            own = method(call) in ("fill_", "zero_")
+            in_place = method(call) in ("fill_", "zero_")
             value = argument(call, "val", 1 if initial else 0)
             if value is not None and const(value) is None:
                 continue  # a computed value, such as the weights of a mean
-            (fixed if code.called(call) in fills or own else drawn).append(call)
+            (fixed if code.called(call) in fills or in_place else drawn).append(call)
         if fixed and not drawn:
             yield fixed[0]
 
 
 def _all_parameters(code, fills):
     """Yield `nn.init.zeros_(p)` for all `p in net.parameters()` of a net with several layers."""
-    for loop in code.of(ast.For):
-        whole = method(loop.iter) == "parameters" and isinstance(loop.target, ast.Name)
-        layer = code.called(code.value(receiver(loop.iter))) if whole else ""
+    for loop in code.nodes_of(ast.For):
+        all_parameters = method(loop.iter) == "parameters" and isinstance(loop.target, ast.Name)
+        layer = code.called(code.value(receiver(loop.iter))) if all_parameters else ""
         one_layer = layer.startswith("nn.") and layer != "nn.Sequential"
-        if one_layer or "zero" in getattr(code.function(loop), "name", ""):
+        if one_layer or "zero" in getattr(code.function_of(loop), "name", ""):
             continue  # an output layer, whose gradients differ
-        layers = [one for one in code.calls if re.match(r"nn\.(Linear|Conv\dd)$", code.called(one))]
-        for one in loop.body if whole and len(layers) > 1 and len(loop.body) == 1 else ():
-            call = one.value if isinstance(one, ast.Expr) else None
-            given = argument(call, "tensor", 0) if code.called(call) in fills else None
-            given = given.value if isinstance(given, ast.Attribute) else given
-            value = argument(call, "val", 1) if given is not None else None
-            if text(given) == loop.target.id and (value is None or const(value) is not None):
+        layers = [
+            other_call
+            for other_call in code.calls
+            if re.match(r"nn\.(Linear|Conv\dd)$", code.called(other_call))
+        ]
+        for statement in (
+            loop.body if all_parameters and len(layers) > 1 and len(loop.body) == 1 else ()
+        ):
+            call = statement.value if isinstance(statement, ast.Expr) else None
+            tensor = argument(call, "tensor", 0) if code.called(call) in fills else None
+            tensor = tensor.value if isinstance(tensor, ast.Attribute) else tensor
+            value = argument(call, "val", 1) if tensor is not None else None
+            if name_of(tensor) == loop.target.id and (value is None or const(value) is not None):
                 yield call
 
 
 def _is_classifier(code, node):
     """Return whether the only linear layer is the last one, whose gradients differ."""
-    layers = [one for one in code.calls if code.called(one) == "nn.Linear"]
-    return len(layers) == 1 or "Conv" in code.part(code.function(node))
+    layers = [call for call in code.calls if code.called(call) == "nn.Linear"]
+    return len(layers) == 1 or "Conv" in code.source_of(code.function_of(node))
 
 
 def _of_all_modules(code, node):
     """Return whether the layer is any layer of a model, and not its output layer."""
-    loop = next(above(node, ast.For), None)
-    over = ast.unparse(loop.iter) if loop is not None else ""
-    function = getattr(code.function(node), "name", "")
+    loop = next(ancestors(node, ast.For), None)
+    iterable = ast.unparse(loop.iter) if loop is not None else ""
+    function = getattr(code.function_of(node), "name", "")
     applied = [
-        ast.unparse(receiver(one))
-        for one in code.calls
-        if method(one) == "apply" and one.args and function in (text(one.args[0]) or "")
+        ast.unparse(receiver(call))
+        for call in code.calls
+        if method(call) == "apply" and call.args and function in (name_of(call.args[0]) or "")
     ]
     some = r"(?i)head|out|last|final|gate|zero|adapter"
-    return not re.search(some, " ".join([over, function, *applied]))
+    return not re.search(some, " ".join([iterable, function, *applied]))
 
 
 @rule("modules-empty-error", "raises", ".parameters()")
@@ -566,9 +604,9 @@ def optimizer_of_nothing(code):
     for call in code.calls:
         if kind(code, call) != "optimizer":
             continue
-        given = argument(call, "params", 0)
-        given = given.args[0] if method(given) == "list" and given.args else given
-        name = kind(code, receiver(given)) if method(given) == "parameters" else None
+        params = argument(call, "params", 0)
+        params = params.args[0] if method(params) == "list" and params.args else params
+        name = kind(code, receiver(params)) if method(params) == "parameters" else None
         name = (name or "").removeprefix("module:")
         if name in code.classes and _weights_are_tensors(code, name):
             yield call
@@ -577,21 +615,22 @@ def optimizer_of_nothing(code):
 def _weights_are_tensors(code, name):
     """Return whether a class registers nothing, and passes its attributes as weights."""
     owners = code.bases(name)
-    source = "\n".join(code.part(one) for one in owners)
+    source = "\n".join(code.source_of(owner) for owner in owners)
     if re.search(
-        r"Parameter\b|register_|add_module|setattr|nn\.[A-Z]\w*\((?!\))", _bodies(code, owners)
+        r"Parameter\b|register_|add_module|setattr|nn\.[A-Z]\w*\((?!\))",
+        _class_bodies(code, owners),
     ):
         return False
-    if not all(code.dotted(base) for one in owners for base in one.bases):
+    if not all(code.dotted(base) for owner in owners for base in owner.bases):
         return False
-    values = [one for owner in owners for one in owner.attributes.items() if "[" not in one[0]]
+    values = [item for owner in owners for item in owner.attributes.items() if "[" not in item[0]]
     weights = re.findall(r"F\.(?:linear|conv\dd)\(\w+, (self\.\w+)(?:, (self\.\w+))?", source)
-    used = {one for pair in weights for one in pair if one}
+    used = {attribute for pair in weights for attribute in pair if attribute}
     return bool(used) and all(n in used or _is_plain(code, v[0].value) for n, v in values)
 
 
-def _bodies(code, owners):
-    return "\n".join(code.part(line) for one in owners for line in one.body)
+def _class_bodies(code, owners):
+    return "\n".join(code.source_of(statement) for owner in owners for statement in owner.body)
 
 
 def _is_plain(code, value):
@@ -608,27 +647,31 @@ def layer_twice(code):
         forward = code.functions.get((owner.name, "forward"))
         if forward is None or _reads_by_name(code, owner):
             continue
-        built = {
+        constructors = {
             name: values[0].value
             for name, values in owner.attributes.items()
             if len(values) == 1 and code.called(values[0].value).startswith("nn.")
         }
-        for name, value in built.items():
-            other = _next_name(name)
-            calls = [one for one in code.calls_under(forward) if text(one.func) == name]
-            if other not in built or len(calls) != 2 or not learns(code, built[other]):
+        for name, value in constructors.items():
+            other = _numbered_successor(name)
+            calls = [call for call in code.calls_under(forward) if name_of(call.func) == name]
+            if (
+                other not in constructors
+                or len(calls) != 2
+                or not learns(code, constructors[other])
+            ):
                 continue
             used = len(re.findall(rf"{re.escape(other[5:])}\b", code.source))
-            if code.called(value) == code.called(built[other]) and used == 1:
+            if code.called(value) == code.called(constructors[other]) and used == 1:
                 if not exclusive(*calls):
                     yield calls[1]
 
 
-def _next_name(name):
+def _numbered_successor(name):
     """Return `self.fc3` for `self.fc2`."""
     number = re.search(r"\d+$", name)
     return name[: number.start()] + str(int(number[0]) + 1) if number else ""
 
 
 def _reads_by_name(code, owner):
-    return re.search(r"getattr|children\(|modules\(|__dict__", code.part(owner))
+    return re.search(r"getattr|children\(|modules\(|__dict__", code.source_of(owner))

@@ -8,11 +8,11 @@ from helpers.review.rules.data import datasets
 from helpers.review.rules.passes import SEEDS
 from helpers.review.syntax import (
     FUNCTIONS,
-    above,
+    ancestors,
     argument,
     const,
     method,
-    text,
+    name_of,
 )
 
 _FRESH = re.compile(r"initial_seed|get_worker_info|urandom|SeedSequence|time\(|getpid|rank")
@@ -22,20 +22,24 @@ _FRESH = re.compile(r"initial_seed|get_worker_info|urandom|SeedSequence|time\(|g
 def one_seed(code):
     """`def seed_worker(worker_id): np.random.seed(42)`: all workers draw the same numbers."""
     for call in code.calls:
-        given = argument(call, "worker_init_fn")
-        function = _function(code, given)
-        if function is None or call.owner is not None and _FRESH.search(code.part(call)):
+        worker_init_fn = argument(call, "worker_init_fn")
+        function = _function(code, worker_init_fn)
+        if function is None or call.owner is not None and _FRESH.search(code.source_of(call)):
             continue
         body = function.body if isinstance(function.body, list) else [function.body]
-        whole = "\n".join(map(ast.unparse, body))
-        names = [one.arg for one in function.args.args]
-        if _FRESH.search(whole) or any(re.search(rf"\b{one}\b", whole) for one in names[:1]):
+        function_source = "\n".join(map(ast.unparse, body))
+        names = [parameter.arg for parameter in function.args.args]
+        if _FRESH.search(function_source) or any(
+            re.search(rf"\b{name}\b", function_source) for name in names[:1]
+        ):
             continue
         seeds = [
-            one
+            other_call
             for statement in body
-            for one in ast.walk(statement)
-            if isinstance(one, ast.Call) and code.dotted(one.func) in SEEDS and one.args
+            for other_call in ast.walk(statement)
+            if isinstance(other_call, ast.Call)
+            and code.dotted(other_call.func) in SEEDS
+            and other_call.args
         ]
         if seeds:
             yield seeds[0]
@@ -51,7 +55,9 @@ def _function(code, node):
         return node
     if isinstance(node, ast.Name):
         value = code.functions.get((None, node.id)) or code.value(node)
-        inner = [f for f in code.of(*FUNCTIONS) if f.name == node.id and f.scope is node.scope]
+        inner = [
+            f for f in code.nodes_of(*FUNCTIONS) if f.name == node.id and f.scope is node.scope
+        ]
         value = inner[0] if value is None and inner else value
         return value if isinstance(value, (*FUNCTIONS, ast.Lambda)) else None
     return None
@@ -66,23 +72,23 @@ def lists_of_two_folders(code):
     for name, node in datasets(code):
         get = code.functions.get((name, "__getitem__"))
         lists = [
-            one
+            assignment
             for values in node.attributes.values()
-            for one in values
-            if _in_any_order(code, one.value) and len(values) == 1
+            for assignment in values
+            if _in_any_order(code, assignment.value) and len(values) == 1
         ]
         if get is None or len(lists) < 2:
             continue
         index = get.args.args[1].arg if len(get.args.args) > 1 else None
         read = [
-            one
-            for one in lists
-            if _reads_at(get, text(one.statement.targets[0]), index)
-            and not _sorted_later(code, text(one.statement.targets[0]))
+            assignment
+            for assignment in lists
+            if _reads_at(get, name_of(assignment.statement.targets[0]), index)
+            and not _sorted_later(code, name_of(assignment.statement.targets[0]))
         ]
-        if len({ast.unparse(one.value) for one in read}) > 1:
+        if len({ast.unparse(assignment.value) for assignment in read}) > 1:
             yield read[1].statement
-    yield from _zipped(code)
+    yield from _zipped_folders(code)
 
 
 def _in_any_order(code, node):
@@ -100,8 +106,10 @@ def _in_any_order(code, node):
 
 def _reads_at(get, name, index):
     return any(
-        isinstance(one, ast.Subscript) and text(one.value) == name and text(one.slice) == index
-        for one in ast.walk(get)
+        isinstance(node, ast.Subscript)
+        and name_of(node.value) == name
+        and name_of(node.slice) == index
+        for node in ast.walk(get)
     )
 
 
@@ -110,14 +118,14 @@ def _sorted_later(code, name):
     return re.search(rf"{quoted}\.sort\(|sorted\({quoted}", code.source)
 
 
-def _zipped(code):
+def _zipped_folders(code):
     """`zip(os.listdir(images), os.listdir(masks))`."""
     for call in code.calls:
-        if text(call.func) != "zip" or len(call.args) != 2:
+        if name_of(call.func) != "zip" or len(call.args) != 2:
             continue
-        values = [code.resolved(one) for one in call.args]
-        if all(isinstance(one, ast.AST) and _in_any_order(code, one) for one in values):
-            names = [text(one) for one in call.args]
+        values = [code.resolved(arg) for arg in call.args]
+        if all(isinstance(value, ast.AST) and _in_any_order(code, value) for value in values):
+            names = [name_of(arg) for arg in call.args]
             if not any(name and _sorted_later(code, name) for name in names):
                 if ast.unparse(values[0]) != ast.unparse(values[1]):
                     yield call
@@ -127,37 +135,37 @@ def _zipped(code):
 def vocabulary_of_set(code):
     """`{w: i for i, w in enumerate(set(words))}`, and only the weights are saved."""
     saves = [
-        one
-        for one in code.calls
-        if code.called(one) == "torch.save" and "state_dict" in ast.unparse(one)
+        other_call
+        for other_call in code.calls
+        if code.called(other_call) == "torch.save" and "state_dict" in ast.unparse(other_call)
     ]
-    loads = [one for one in code.calls if method(one) == "load_state_dict"]
+    loads = [other_call for other_call in code.calls if method(other_call) == "load_state_dict"]
     if not saves and not loads:
         return
     if re.search(r"json\.|pickle\.|joblib|yaml|PYTHONHASHSEED|write\(|savetxt", code.source):
         return
     for call in code.calls:
-        if text(call.func) != "enumerate" or not call.args:
+        if name_of(call.func) != "enumerate" or not call.args:
             continue
         value = code.resolved(call.args[0])
-        if text(getattr(value, "func", None)) == "list" and value.args:
+        if name_of(getattr(value, "func", None)) == "list" and value.args:
             value = code.resolved(value.args[0])
-        from_set = isinstance(value, ast.Call) and text(value.func) == "set" and value.args
+        from_set = isinstance(value, ast.Call) and name_of(value.func) == "set" and value.args
         if not from_set and not isinstance(value, ast.SetComp):
             continue
         written = ast.unparse(value)
         if re.search(r"\b(int|range|ids?|idx|indices|numbers?)\b", written):
             continue
-        up = next(above(call, ast.DictComp), None)
-        statement = next(above(call, ast.Assign), None)
-        name = text(statement.targets[0]) if statement is not None else None
-        if up is None or not name or any(_saved(one, name) for one in saves):
+        comprehension = next(ancestors(call, ast.DictComp), None)
+        statement = next(ancestors(call, ast.Assign), None)
+        name = name_of(statement.targets[0]) if statement is not None else None
+        if comprehension is None or not name or any(_is_saved(save, name) for save in saves):
             continue
         if re.search(r"(?i)word|token|vocab|char|stoi|text|tag|label|class", f"{name} {written}"):
             yield call
 
 
-def _saved(call, name):
+def _is_saved(call, name):
     return name.removeprefix("self.") in ast.unparse(call)
 
 
@@ -165,30 +173,32 @@ def _saved(call, name):
 def latest_by_name(code):
     """`sorted(glob("model_*.pt"))[-1]` of `f"model_{epoch}.pt"`: 9 is sorted after 10."""
     saved = [
-        ast.unparse(one)
+        ast.unparse(child)
         for call in code.calls
         if code.called(call) == "torch.save"
-        for one in ast.walk(call)
-        if isinstance(one, ast.JoinedStr) and _unpadded(one)
+        for child in ast.walk(call)
+        if isinstance(child, ast.JoinedStr) and _unpadded(child)
     ]
     saved += [
         ast.unparse(value)
         for call in code.calls
         if code.called(call) == "torch.save" and len(call.args) > 1
         if isinstance(value := code.resolved(call.args[1]), ast.AST)
-        for one in ast.walk(value)
-        if isinstance(one, ast.JoinedStr) and _unpadded(one)
+        for child in ast.walk(value)
+        if isinstance(child, ast.JoinedStr) and _unpadded(child)
     ]
     if not saved or re.search(r"\{\w+( \+ 1)?:0\d+d?\}", code.source):
         return
-    for node in code.of(ast.Call, ast.Subscript):
+    for node in code.nodes_of(ast.Call, ast.Subscript):
         if isinstance(node, ast.Subscript):
-            at = node.slice  # `[-1]`, and `[:-3]` of the files to delete
-            newest = const(at) == -1 or isinstance(at, ast.Slice) and "-" in ast.unparse(at)
+            index = node.slice  # `[-1]`, and `[:-3]` of the files to delete
+            newest = (
+                const(index) == -1 or isinstance(index, ast.Slice) and "-" in ast.unparse(index)
+            )
             value = code.resolved(node.value) if newest else None
-            chosen = isinstance(value, ast.Call) and text(value.func) == "sorted" and value
+            chosen = isinstance(value, ast.Call) and name_of(value.func) == "sorted" and value
         else:
-            chosen = text(node.func) == "max" and node
+            chosen = name_of(node.func) == "max" and node
         if not chosen or len(chosen.args) != 1 or chosen.keywords:
             continue
         files = code.resolved(chosen.args[0])
@@ -199,10 +209,10 @@ def latest_by_name(code):
 
 def _unpadded(string):
     """Return True for a file name with the number of an epoch or step, without a width."""
-    for one in string.values:
-        if isinstance(one, ast.FormattedValue) and one.format_spec is None:
+    for value in string.values:
+        if isinstance(value, ast.FormattedValue) and value.format_spec is None:
             if re.search(
-                r"(?i)^(epoch|step|i|it|iteration|global_step|e)( \+ 1)?$", ast.unparse(one.value)
+                r"(?i)^(epoch|step|i|it|iteration|global_step|e)( \+ 1)?$", ast.unparse(value.value)
             ):
                 return True
     return False

@@ -4,11 +4,20 @@ import ast
 import re
 
 from helpers.review.axes import axes
-from helpers.review.code import Part, parameter
+from helpers.review.code import Part, has_parameter
 from helpers.review.kinds import is_model, kind, no_graph, returns
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated
-from helpers.review.syntax import FUNCTIONS, above, argument, const, is_open, method, receiver, text
+from helpers.review.syntax import (
+    FUNCTIONS,
+    ancestors,
+    argument,
+    const,
+    is_open,
+    method,
+    name_of,
+    receiver,
+)
 from helpers.review.tracing import (
     construction,
     forward_values,
@@ -29,7 +38,7 @@ def last_linear(code, node, depth=0):
     if depth > 8 or isinstance(node, Part) or node is None:
         return None
     if isinstance(node, ast.Name | ast.Attribute):
-        return last_linear(code, code.resolved(node) if text(node) else None, depth + 1)
+        return last_linear(code, code.resolved(node) if name_of(node) else None, depth + 1)
     if isinstance(node, ast.Subscript):  # `output[mask]`
         value = code.resolved(node)
         return last_linear(code, node.value if value is node else value, depth + 1)
@@ -69,26 +78,28 @@ def _of_model(code, model, depth):
 @rule("losses-bce-error", "raises")
 def bce_of_logits(code):
     """`binary_cross_entropy(fc(x), t)` without a sigmoid."""
-    for call, given in loss_calls(code, "binary_cross_entropy", "BCELoss"):
-        if last_linear(code, given) is not None:
+    for call, prediction in loss_calls(code, "binary_cross_entropy", "BCELoss"):
+        if last_linear(code, prediction) is not None:
             yield call
 
 
 @rule("losses-negative", "wrong")
 def nll_of_logits(code):
     """`nll_loss(fc(x), y)` without `log_softmax`."""
-    for call, given in loss_calls(code, "nll_loss", "NLLLoss"):
-        if last_linear(code, given) is not None:
+    for call, prediction in loss_calls(code, "nll_loss", "NLLLoss"):
+        if last_linear(code, prediction) is not None:
             yield call
 
 
 @rule("losses-one-column", "wrong")
 def one_class(code):
     """`cross_entropy` of a single logit is always 0."""
-    for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
-        layer = last_linear(code, given)
-        size = argument(layer, "out_features", 1) if layer is not None else _channels(code, given)
-        if code.const(size) == 1 and not _squeezed(code, given):
+    for call, prediction in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
+        layer = last_linear(code, prediction)
+        size = (
+            argument(layer, "out_features", 1) if layer is not None else _channels(code, prediction)
+        )
+        if code.const(size) == 1 and not _squeezed(code, prediction):
             yield call
     yield from _one_score(code)
 
@@ -98,12 +109,12 @@ def _one_score(code):
     for call in code.calls:
         if code.called(call) not in ("F.softmax", "torch.softmax") or not call.args:
             continue
-        scored = code.resolved(call.args[0]) if text(call.args[0]) else call.args[0]
+        scored = code.resolved(call.args[0]) if name_of(call.args[0]) else call.args[0]
         layer = construction(code, scored.func) if isinstance(scored, ast.Call) else None
         if code.called(layer) == "nn.Sequential":
             layer = (layers(code, layer) or [None])[-1]
-        one = code.called(layer) == "nn.Linear" and argument(layer, "out_features", 1)
-        if not one or code.const(one) != 1 or not scored.args:
+        out_features = code.called(layer) == "nn.Linear" and argument(layer, "out_features", 1)
+        if not out_features or code.const(out_features) != 1 or not scored.args:
             continue
         dim = const(argument(call, "dim", 1))
         if dim == -1 or dim == 1 and _is_matrix(code, scored.args[0]):
@@ -114,22 +125,22 @@ def _is_matrix(code, node):
     """Return whether a tensor has two axes, as `torch.cat((x.view(-1, n), y), 1)`."""
     if code.called(node) in ("torch.cat", "torch.concat") and node.args:
         parts = getattr(node.args[0], "elts", ())
-        return any(_is_matrix(code, one) for one in parts)
+        return any(_is_matrix(code, part) for part in parts)
     value = code.value(node) if isinstance(node, ast.Name) else node
     flat = method(value) in ("view", "reshape") and len(value.args) == 2
     return flat and not code.called(value) or axes(code, node) == 2
 
 
-def _channels(code, given):
+def _channels(code, logits):
     """Return the number of channels of the last convolution of a local model."""
-    value = code.resolved(given)
+    value = code.resolved(logits)
     values = forward_values(code, value.func) if isinstance(value, ast.Call) else []
     final = values[0] if len(values) == 1 else None
-    built = construction(code, final.func) if isinstance(final, ast.Call) else None
-    if code.called(built) == "nn.Sequential":
-        built = (layers(code, built) or [None])[-1]
-    convolution = re.match(r"nn\.Conv(Transpose)?[23]d$", code.called(built))
-    return argument(built, "out_channels", 1) if convolution else None
+    constructor = construction(code, final.func) if isinstance(final, ast.Call) else None
+    if code.called(constructor) == "nn.Sequential":
+        constructor = (layers(code, constructor) or [None])[-1]
+    convolution = re.match(r"nn\.Conv(Transpose)?[23]d$", code.called(constructor))
+    return argument(constructor, "out_channels", 1) if convolution else None
 
 
 def _squeezed(code, node, depth=0):
@@ -139,24 +150,24 @@ def _squeezed(code, node, depth=0):
         return False
     if method(node) in ("squeeze", "view", "reshape", "flatten"):
         return True
-    return any(_squeezed(code, one, depth + 1) for one in forward_values(code, node.func))
+    return any(_squeezed(code, value, depth + 1) for value in forward_values(code, node.func))
 
 
 @rule("losses-squashed", "wrong")
 def squashed_logits(code):
     """`cross_entropy(fc(x).relu(), y)` or with a sigmoid: it limits the range of the logits."""
-    for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
-        if is_activation(code, given, {"relu", "sigmoid", "tanh"}):
+    for call, prediction in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
+        if is_activation(code, prediction, {"relu", "sigmoid", "tanh"}):
             yield call
     for call in code.calls:
         if code.called(call) in ("F.log_softmax", "torch.log_softmax"):
-            given = _squashed(code, argument(call, "input", 0))
-            if given is not None and last_linear(code, given) is not None:
+            prediction = _squashed(code, argument(call, "input", 0))
+            if prediction is not None and last_linear(code, prediction) is not None:
                 yield call
         elif code.called(call) == "nn.Sequential":
-            names = [code.called(one).removeprefix("nn.") for one in layers(code, call)]
+            names = [code.called(layer).removeprefix("nn.") for layer in layers(code, call)]
             pairs = zip(names, names[1:], names[2:], strict=False)
-            if any(one[0] == "Linear" and one[1:] in _LIMITED for one in pairs):
+            if any(pair[0] == "Linear" and pair[1:] in _LIMITED for pair in pairs):
                 yield call
 
 
@@ -194,28 +205,32 @@ def thresholded(code):
 
 def _thresholded_inside(code):
     """`pred = (pred > 0.5).float()` in the function of a loss, which uses only the result."""
-    for node in code.of(ast.Assign):
-        scope, name = node.scope, text(node.targets[0])
+    for node in code.nodes_of(ast.Assign):
+        scope, name = node.scope, name_of(node.targets[0])
         if not isinstance(scope, FUNCTIONS) or not name or not _is_loss_function(code, scope):
             continue
         value = node.value
         while method(value) in _KEEP and receiver(value) is not None:
             value = receiver(value)
-        given = _thresholded(code, value)
-        names = [one.arg for one in scope.args.args if one.arg != "self"]
-        if given is None or names[:1] != [given] or any(above(node, ast.If, ast.With)):
+        threshold_input = _thresholded(code, value)
+        names = [parameter.arg for parameter in scope.args.args if parameter.arg != "self"]
+        if (
+            threshold_input is None
+            or names[:1] != [threshold_input]
+            or any(ancestors(node, ast.If, ast.With))
+        ):
             continue
-        if given == name or len(code.uses(scope, given)) == 1:
+        if threshold_input == name or len(code.uses(scope, threshold_input)) == 1:
             yield node
 
 
 def _thresholded(code, value):
     """Return `x` of `x > 0.5` and of `x.argmax(1)`."""
     if isinstance(value, ast.Compare) and isinstance(value.ops[0], ast.Gt | ast.GtE):
-        return text(value.left) if const(value.comparators[0]) is not None else None
+        return name_of(value.left) if const(value.comparators[0]) is not None else None
     if method(value) != "argmax":
         return None
-    return text(value.args[0] if code.called(value) and value.args else receiver(value))
+    return name_of(value.args[0] if code.called(value) and value.args else receiver(value))
 
 
 def _is_loss_function(code, scope):
@@ -227,14 +242,14 @@ def _is_loss_function(code, scope):
 
 def _assigned_to(call):
     targets = getattr(call.parent, "targets", ())
-    return {one.id for one in targets if isinstance(one, ast.Name)}
+    return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 @rule("losses-mask-reduced", "wrong")
 def mask_after_mean(code):
     """`cross_entropy(logits, y) * mask`: the mean is taken before the mask."""
     yield from _focused_mean(code)
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         if not isinstance(node.op, ast.Mult):
             continue
         for loss, other in ((node.left, node.right), (node.right, node.left)):
@@ -251,11 +266,11 @@ def mask_after_mean(code):
 
 def _focused_mean(code):
     """`(1 - exp(-ce)) ** gamma * ce` of a mean: the factor of a focal loss, once for the batch."""
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         base = node.left if isinstance(node.op, ast.Pow) else None
         if not isinstance(base, ast.BinOp) or not isinstance(base.op, ast.Sub):
             continue
-        chance = code.value(base.right) if text(base.right) else base.right
+        chance = code.value(base.right) if name_of(base.right) else base.right
         if const(base.left) != 1 or method(chance) != "exp":
             continue
         power = chance.args[0] if code.called(chance) and chance.args else receiver(chance)
@@ -286,13 +301,13 @@ def _of_samples(code, node):
     value = code.resolved(value) if isinstance(value, ast.Name) else value
     if not isinstance(value, ast.Compare) or len(value.ops) != 1:
         return False
-    sides = [code.value(one) for one in (value.left, value.comparators[0])]
+    sides = [code.value(side) for side in (value.left, value.comparators[0])]
     return any(
-        isinstance(one, Part)
-        and one.index == 1
-        and method(one.value) in ("max", "topk")
-        or method(one) == "argmax"
-        for one in sides
+        isinstance(side, Part)
+        and side.index == 1
+        and method(side.value) in ("max", "topk")
+        or method(side) == "argmax"
+        for side in sides
     )
 
 
@@ -308,31 +323,33 @@ def _reduces(code, call):
     if is_open(constructor):
         return False
     old = argument(constructor, "reduce") or argument(constructor, "size_average")
-    given = argument(constructor, "reduction")
+    reduction = argument(constructor, "reduction")
     if old is not None:
         return False
-    return given is None or code.const(given) == "mean" or _mean_by_default(code, given)
+    return reduction is None or code.const(reduction) == "mean" or _mean_by_default(code, reduction)
 
 
 def _mean_by_default(code, node):
     """Return True for `self.reduction` of `__init__(self, reduction="mean")` without a call."""
-    name = text(node) or ""
-    made = node.owner and code.functions.get((node.owner.name, "__init__"))
-    if not name.startswith("self.") or not made or code.callers.get(made):
+    name = name_of(node) or ""
+    constructor = node.owner and code.functions.get((node.owner.name, "__init__"))
+    if not name.startswith("self.") or not constructor or code.callers.get(constructor):
         return False
-    given = [*zip(made.args.args[::-1], made.args.defaults[::-1], strict=False)]
-    return any(one.arg == name[5:] and const(default) == "mean" for one, default in given)
+    defaults = [*zip(constructor.args.args[::-1], constructor.args.defaults[::-1], strict=False)]
+    return any(
+        parameter.arg == name[5:] and const(default) == "mean" for parameter, default in defaults
+    )
 
 
 @rule("losses-output-range", "wrong", "Normalize")
 def output_of_other_range(code):
     """A decoder that ends in a sigmoid, and `mse_loss(recon, images)` of normalized images."""
     parts = [
-        {code.called(one): one for one in getattr(call.args[0], "elts", ())}
+        {code.called(element): element for element in getattr(call.args[0], "elts", ())}
         for call in code.calls
         if code.called(call) == "transforms.Compose" and call.args
     ]
-    images = [one.get("transforms.Normalize") for one in parts if "transforms.ToTensor" in one]
+    images = [part.get("transforms.Normalize") for part in parts if "transforms.ToTensor" in part]
     if (
         not images
         or not all(map(_subtracts, images))
@@ -340,19 +357,21 @@ def output_of_other_range(code):
     ):
         return
     for name, module in (("mse_loss", "MSELoss"), ("l1_loss", "L1Loss")):
-        for call, given in loss_calls(code, name, module):
+        for call, prediction in loss_calls(code, name, module):
             target = argument(call, "target", 1)
-            output = code.resolved(given)
+            output = code.resolved(prediction)
             output = output.value if isinstance(output, Part) else output
-            same = isinstance(output, ast.Call) and text(target) in map(text, output.args)
-            if same and is_activation(code, given, {"sigmoid", "relu"}):
+            same = isinstance(output, ast.Call) and name_of(target) in map(name_of, output.args)
+            if same and is_activation(code, prediction, {"sigmoid", "relu"}):
                 yield call
 
 
 def _subtracts(normalize):
     """Return whether `Normalize` has a mean other than 0."""
     mean = argument(normalize, "mean", 0) if normalize is not None else None
-    return mean is not None and any(const(one) != 0 for one in getattr(mean, "elts", [mean]))
+    return mean is not None and any(
+        const(element) != 0 for element in getattr(mean, "elts", [mean])
+    )
 
 
 @rule("losses-ctc-logits", "wrong", "ctc_loss|CTCLoss")
@@ -362,13 +381,15 @@ def ctc_of_logits(code):
         name = code.called(call)
         if name != "F.ctc_loss" if name else kind(code, call.func) != "lossfn:CTCLoss":
             continue
-        given = argument(call, "log_probs", 0)
-        for one in _passed_on(code, given):
+        log_probs = argument(call, "log_probs", 0)
+        for tensor in _passed_on(code, log_probs):
             for _ in range(6):
-                one = (output(code, code.value(one)) if text(one) else None) or code.resolved(one)
-                if method(one) in ("permute", "transpose", "contiguous") and receiver(one):
-                    one = receiver(one)
-            if one is not None and last_linear(code, one) is not None:
+                tensor = (
+                    output(code, code.value(tensor)) if name_of(tensor) else None
+                ) or code.resolved(tensor)
+                if method(tensor) in ("permute", "transpose", "contiguous") and receiver(tensor):
+                    tensor = receiver(tensor)
+            if tensor is not None and last_linear(code, tensor) is not None:
                 yield call
                 break
 
@@ -376,8 +397,14 @@ def ctc_of_logits(code):
 def _passed_on(code, node):
     """Return the argument that the callers pass for a parameter, else the node."""
     scope = getattr(node, "scope", None)
-    own = isinstance(node, ast.Name) and isinstance(scope, FUNCTIONS) and parameter(scope, node.id)
-    passed = code.arguments(scope, node.id) if own and node.id not in scope.assigned else []
+    is_parameter = (
+        isinstance(node, ast.Name)
+        and isinstance(scope, FUNCTIONS)
+        and has_parameter(scope, node.id)
+    )
+    passed = (
+        code.arguments(scope, node.id) if is_parameter and node.id not in scope.assigned else []
+    )
     return passed or [node]
 
 
@@ -394,11 +421,11 @@ def loss_of_rounded(code):
 
 def _other_round(code, call):
     """Return whether the rounded value is the target, or the rounding is not of PyTorch."""
-    given = code.resolved(call.args[0])
+    value = code.resolved(call.args[0])
     if re.match(r"(?i)(\w+\.)?\w+\(?(y|labels?|targets?|gt)\b", ast.unparse(call.args[0])):
         return True
     other = code.resolved(call.args[1]) if len(call.args) > 1 else None
     if isinstance(other, ast.Call) and is_model(code, other.func):
         return True
-    rounds = method(given) in ("round", "floor", "ceil", "sign")
-    return rounds and not code.called(given) and bool(given.args)
+    rounds = method(value) in ("round", "floor", "ceil", "sign")
+    return rounds and not code.called(value) and bool(value.args)

@@ -5,7 +5,7 @@ import re
 
 from helpers.review.code import Part
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, const, method, receiver, text
+from helpers.review.syntax import FUNCTIONS, const, method, name_of, receiver
 from helpers.review.tracing import construction, forward_values, loss_calls
 
 _NAMES = re.compile(r"(?i)dice|iou|jaccard|tversky")
@@ -16,28 +16,32 @@ _INNER = re.compile(r"(?i)sigmoid|softmax|exp\(|activation|from_logits|argmax|on
 def overlap_of_logits(code):
     """`dice_loss(model(x), y)` of logits: the overlap requires probabilities."""
     logits = {
-        (one.scope, ast.unparse(given))
+        (loss_call.scope, ast.unparse(prediction))
         for names in (
             ("binary_cross_entropy_with_logits", "BCEWithLogitsLoss"),
             ("cross_entropy", "CrossEntropyLoss"),
         )
-        for one, given in loss_calls(code, *names)
+        for loss_call, prediction in loss_calls(code, *names)
     }
     for call in code.calls:
         function = _overlap_loss(code, call)
-        given = call.args[0] if function is not None and call.args else None
-        if given is None or _INNER.search(code.part(function)) or not _uses_first(code, function):
+        operand = call.args[0] if function is not None and call.args else None
+        if (
+            operand is None
+            or _INNER.search(code.source_of(function))
+            or not _uses_first(code, function)
+        ):
             continue
-        if (call.scope, ast.unparse(given)) in logits and text(given):
-            if not _renamed(code, given):
+        if (call.scope, ast.unparse(operand)) in logits and name_of(operand):
+            if not _renamed(code, operand):
                 yield call
-        elif _ends_in_layer(code, given) or _takes_logits(function):
+        elif _ends_in_layer(code, operand) or _takes_logits(function):
             yield call
 
 
 def _takes_logits(function):
     """Return whether the first parameter of a loss is named `logits`."""
-    names = [one.arg for one in function.args.args if one.arg != "self"]
+    names = [parameter.arg for parameter in function.args.args if parameter.arg != "self"]
     return bool(re.fullmatch("(y_)?logits?", names[0]))
 
 
@@ -48,7 +52,7 @@ def _renamed(code, node):
 
 def _overlap_loss(code, call):
     """Return the function or `forward` of a local Dice or IoU loss that a call runs."""
-    name = text(call.func)
+    name = name_of(call.func)
     if not name or code.called(call):
         return None
     targets = code.runs(call)
@@ -62,45 +66,45 @@ def _overlap_loss(code, call):
 
 def _uses_first(code, function):
     """Return whether the function multiplies its first parameter and adds its sum."""
-    names = [one.arg for one in function.args.args if one.arg != "self"]
-    source = code.part(function)
+    names = [parameter.arg for parameter in function.args.args if parameter.arg != "self"]
+    source = code.source_of(function)
     return bool(names) and bool(re.search(rf"\b{names[0]}\b", source)) and ".sum(" in source
 
 
 def _ends_in_layer(code, node):
     """Return whether a tensor is the output of a local model whose last operation is a layer."""
-    call = code.resolved(node) if text(node) else node
+    call = code.resolved(node) if name_of(node) else node
     if not isinstance(call, ast.Call) or code.called(call):
         return False
     values = forward_values(code, call.func)
     value = code.resolved(values[0]) if len(values) == 1 else None
     if not isinstance(value, ast.Call) or code.called(value):
         return False
-    built = construction(code, value.func)
-    return code.called(built) in ("nn.Conv2d", "nn.Conv3d", "nn.Linear")
+    constructor = construction(code, value.func)
+    return code.called(constructor) in ("nn.Conv2d", "nn.Conv3d", "nn.Linear")
 
 
 @rule("evaluation-iou-union", "wrong", "iou|IoU|IOU|accard|union|dice|Dice")
 def sum_as_union(code):
     """`inter / (a.sum() + b.sum())` as an IoU: the intersection is counted twice."""
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         if not isinstance(node.op, ast.Div) or not _of_iou(node) and not _of_dice(code, node):
             continue
-        above_line = _plain(node.left)
-        if not re.search(r"(?i)^inter(section)?\w*$", text(above_line) or ""):
+        above_line = _unsmoothed(node.left)
+        if not re.search(r"(?i)^inter(section)?\w*$", name_of(above_line) or ""):
             continue
-        below = _plain(node.right)
+        below = _unsmoothed(node.right)
         below = code.value(below) if isinstance(below, ast.Name) else below
-        if _is_total(code, _plain(below)):
+        if _is_total(code, _unsmoothed(below)):
             yield node
 
 
-def _plain(node):
+def _unsmoothed(node):
     """Return `x` of `x + eps` and `(x + smooth).float()`."""
     for _ in range(4):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             small = const(node.right) is not None or re.search(
-                r"(?i)^(self\.)?(eps\w*|smooth\w*)$", text(node.right) or ""
+                r"(?i)^(self\.)?(eps\w*|smooth\w*)$", name_of(node.right) or ""
             )
             if not small:
                 return node
@@ -112,10 +116,10 @@ def _plain(node):
 
 def _of_iou(node):
     """Return whether a quotient is the value of an IoU, by its name or its function's."""
-    up = node.parent
-    while isinstance(up, ast.Call | ast.Attribute | ast.BinOp):
-        up = up.parent
-    name = text(up.targets[0]) if isinstance(up, ast.Assign) else ""
+    ancestor = node.parent
+    while isinstance(ancestor, ast.Call | ast.Attribute | ast.BinOp):
+        ancestor = ancestor.parent
+    name = name_of(ancestor.targets[0]) if isinstance(ancestor, ast.Assign) else ""
     function = node.scope.name if isinstance(node.scope, FUNCTIONS) else ""
     named = f"{name} {function}".lower()
     return bool(re.search(r"iou|jaccard", named)) and "dice" not in named
@@ -123,11 +127,11 @@ def _of_iou(node):
 
 def _of_dice(code, node):
     """Return whether a quotient is a Dice coefficient in a function without a factor 2."""
-    name = text(node.parent.targets[0]) if isinstance(node.parent, ast.Assign) else ""
-    function = code.function(node)
+    name = name_of(node.parent.targets[0]) if isinstance(node.parent, ast.Assign) else ""
+    function = code.function_of(node)
     owner = node.owner.name if node.owner is not None else ""
     named = re.search(r"(?i)dice", f"{name} {owner} {getattr(function, 'name', '')}")
-    twice = re.search(r"\b2(\.0*)? ?\*|\* ?2\b|\bunion|/ ?2\b|0\.5", code.part(function))
+    twice = re.search(r"\b2(\.0*)? ?\*|\* ?2\b|\bunion|/ ?2\b|0\.5", code.source_of(function))
     return bool(named) and not twice and function is not code.tree
 
 
@@ -137,11 +141,11 @@ def _is_total(code, node):
         return isinstance(receiver(node).op, ast.Add)
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add):
         return False
-    return all(_is_sum(code, one) for one in (node.left, node.right))
+    return all(_is_sum(code, side) for side in (node.left, node.right))
 
 
 def _is_sum(code, node):
     value = code.value(node) if isinstance(node, ast.Name) else node
     value = value.value if isinstance(value, Part) else value
-    area = re.search(r"(?i)area", text(node) or "")
+    area = re.search(r"(?i)area", name_of(node) or "")
     return bool(area) or method(value) in ("sum", "count_nonzero")

@@ -6,16 +6,16 @@ import re
 from helpers.review.kinds import MOVES, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
-    above,
+    ancestors,
     argument,
     exclusive,
-    inside,
+    is_inside,
     is_open,
-    last,
+    last_name,
     method,
+    name_of,
     place,
     receiver,
-    text,
 )
 from helpers.review.tracing import construction
 
@@ -31,8 +31,10 @@ def wrapper_bypassed(code):
         wrapper = _wrapper_around(code, call.func)
         if wrapper is None or no_graph(code, call) or not trained_with(code, call):
             continue
-        around = code.function(call)
-        if not any(text(one.func) == wrapper for one in code.calls_under(around)):
+        function = code.function_of(call)
+        if not any(
+            name_of(other_call.func) == wrapper for other_call in code.calls_under(function)
+        ):
             yield call
 
 
@@ -45,39 +47,39 @@ def _wrapper_around(code, func):
         values = (
             [n.value for n in code.walk(targets[0]) if isinstance(n, ast.Return)] if targets else []
         )
-        value = next((one for one in values if _is_module_of(one)), None)
+        value = next((expression for expression in values if _is_module_of(expression)), None)
     if isinstance(value, ast.IfExp):
-        value = next((one for one in (value.body, value.orelse) if _is_module_of(one)), None)
-    return text(value.value) if _is_module_of(value) else None
+        value = next((arm for arm in (value.body, value.orelse) if _is_module_of(arm)), None)
+    return name_of(value.value) if _is_module_of(value) else None
 
 
 def _is_module_of(node):
     named = isinstance(node, ast.Attribute) and node.attr == "module"
     return named and re.search(
-        r"(?i)model|net|ddp|parallel|wrap|^self\.[gd]$|^[gd]$", text(node.value) or ""
+        r"(?i)model|net|ddp|parallel|wrap|^self\.[gd]$|^[gd]$", name_of(node.value) or ""
     )
 
 
 def trained_with(code, node):
     """Return whether a value is differentiated later in its function, even through names."""
-    around, seen = code.function(node), set()
+    function, seen = code.function_of(node), set()
     waiting = [node]
     while waiting:
-        one = waiting.pop()
-        while not isinstance(one, ast.stmt):
-            if method(one) in ("backward", "manual_backward") and one is not node:
+        read = waiting.pop()
+        while not isinstance(read, ast.stmt):
+            if method(read) in ("backward", "manual_backward") and read is not node:
                 return True
-            if isinstance(one, ast.Lambda) or one.parent is None:
+            if isinstance(read, ast.Lambda) or read.parent is None:
                 break
-            one = one.parent
-        if not isinstance(one, ast.Assign | ast.AugAssign):
+            read = read.parent
+        if not isinstance(read, ast.Assign | ast.AugAssign):
             continue
-        targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+        targets = read.targets if isinstance(read, ast.Assign) else [read.target]
         for name in {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)} - seen:
             seen.add(name)
             waiting += [
                 use
-                for use in code.uses(around, name)
+                for use in code.uses(function, name)
                 if place(use) > place(node) and len(seen) < 12
             ]
     return False
@@ -87,25 +89,25 @@ def trained_with(code, node):
 def second_backward(code):
     """`real, fake = ddp(x), ddp(z)`, then two backward passes: the second is not averaged."""
     wrapped = [call for call in code.calls if _is_wrapper(code, call.func)]
-    for around in dict.fromkeys(map(code.function, wrapped)):
-        names = {text(one.func) for one in wrapped if code.function(one) is around}
+    for function in dict.fromkeys(map(code.function_of, wrapped)):
+        names = {name_of(call.func) for call in wrapped if code.function_of(call) is function}
         for name in (
             names if not re.search(r"no_sync|require_backward_grad_sync", code.source) else ()
         ):
-            yield from _not_averaged(code, around, name)
+            yield from _not_averaged(code, function, name)
 
 
 def _is_wrapper(code, func):
     """Return True for a name whose value is a model in DDP."""
-    value = code.resolved(func) if text(func) and not code.dotted(func) else None
+    value = code.resolved(func) if name_of(func) and not code.dotted(func) else None
     return code.called(value) == "nn.DistributedDataParallel"
 
 
-def _not_averaged(code, around, name):
+def _not_averaged(code, function, name):
     """Yield each backward pass of a wrapped model without a new forward pass before it."""
     last = None
-    for call in sorted(code.calls_under(around), key=place):
-        if text(call.func) == name and not no_graph(code, call):
+    for call in sorted(code.calls_under(function), key=place):
+        if name_of(call.func) == name and not no_graph(code, call):
             last = None
         elif method(call) == "backward" and not code.called(call) and receiver(call) is not None:
             if not _computed_with(code, receiver(call), name, 0):
@@ -120,20 +122,20 @@ def _computed_with(code, node, name, depth):
     """Return whether a value is computed from a call of this name without `detach`."""
     waiting = [node]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, ast.Call):
-            if method(one) in ("detach", "item", "numpy", "tolist"):
+        child = waiting.pop()
+        if isinstance(child, ast.Call):
+            if method(child) in ("detach", "item", "numpy", "tolist"):
                 continue
-            if text(one.func) == name:
+            if name_of(child.func) == name:
                 return True
-        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and depth < 5:
-            value = code.value(one)
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load) and depth < 5:
+            value = code.value(child)
             value = value if isinstance(value, ast.AST) else getattr(value, "value", None)
-            whole = isinstance(value, ast.AST) and not inside(node, value)
-            if whole and not no_graph(code, value):
+            is_expression = isinstance(value, ast.AST) and not is_inside(node, value)
+            if is_expression and not no_graph(code, value):
                 if _computed_with(code, value, name, depth + 1):
                     return True
-        waiting.extend(ast.iter_child_nodes(one))
+        waiting.extend(ast.iter_child_nodes(child))
     return False
 
 
@@ -146,18 +148,19 @@ def keys_with_prefix(code):
         return
     wrapped = {
         target
-        for one in code.of(ast.Assign)
-        if _WRAPPERS.search(code.called(_unmoved(one.value))) and (target := text(one.targets[0]))
+        for assignment in code.nodes_of(ast.Assign)
+        if _WRAPPERS.search(code.called(_unmoved(assignment.value)))
+        and (target := name_of(assignment.targets[0]))
     }
     saved = {
         ast.dump(call.args[1])
         for call in code.calls
         if code.called(call) == "torch.save" and len(call.args) == 2
-        if method(call.args[0]) == "state_dict" and text(receiver(call.args[0])) in wrapped
+        if method(call.args[0]) == "state_dict" and name_of(receiver(call.args[0])) in wrapped
     }
     for call in code.calls if saved else ():
-        given = call.args[0] if method(call) == "load_state_dict" and call.args else None
-        loaded = code.resolved(given) if isinstance(given, ast.Name) else given
+        operand = call.args[0] if method(call) == "load_state_dict" and call.args else None
+        loaded = code.resolved(operand) if isinstance(operand, ast.Name) else operand
         same = code.called(loaded) == "torch.load" and ast.dump(loaded.args[0]) in saved
         if same and not _wrapped(code, call):
             yield call
@@ -175,7 +178,7 @@ def _unmoved(node):
 
 def _wrapped(code, call):
     """Return True unless the model that is loaded is known and is no wrapper."""
-    value = code.value(receiver(call)) if text(receiver(call)) else None
+    value = code.value(receiver(call)) if name_of(receiver(call)) else None
     if not isinstance(value, ast.Call):
         return True
     return _WRAPPERS.search(code.called(_unmoved(value))) is not None
@@ -188,12 +191,12 @@ def whole_set_in_each_process(code):
     by_rank = r"Subset\([^\n]*rank|\[[^\n\]]*rank[^\n\]]*::|shard\(|batch_sampler"
     if re.search(f"(?i){shared}|{by_rank}", code.source):
         return
-    if not any(last(call.func) in ("DistributedDataParallel", "DDP") for call in code.calls):
+    if not any(last_name(call.func) in ("DistributedDataParallel", "DDP") for call in code.calls):
         return
     for call in code.calls:
         if code.called(call) != "data.DataLoader" or is_open(call) or argument(call, "sampler", 3):
             continue
-        name = text(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else ""
+        name = name_of(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else ""
         if code.const(argument(call, "shuffle", 2)) is True and name:
             yield call
 
@@ -201,8 +204,8 @@ def whole_set_in_each_process(code):
 @rule("data-parallel-attribute", "raises", "DataParallel")
 def attribute_of_wrapper(code):
     """`nn.DataParallel(net).encode(x)`: the wrapper has no attribute of the wrapped model."""
-    for node in code.of(ast.Attribute):
-        if node.attr in _OF_MODULES or not text(node.value) or text(node.value) == "self":
+    for node in code.nodes_of(ast.Attribute):
+        if node.attr in _OF_MODULES or not name_of(node.value) or name_of(node.value) == "self":
             continue
         wrapper = code.value(node.value)
         while method(wrapper) in MOVES and receiver(wrapper) is not None:
@@ -210,8 +213,8 @@ def attribute_of_wrapper(code):
         if not isinstance(wrapper, ast.Call) or not _PARALLEL.fullmatch(code.called(wrapper)):
             continue
         inner = construction(code, wrapper.args[0]) if wrapper.args else None
-        owned = inner is not None and _has(code, inner, node.attr)
-        guarded = any(above(node, ast.If, ast.Try, ast.IfExp)) or "hasattr" in code.source
+        owned = inner is not None and _has_attribute(code, inner, node.attr)
+        guarded = any(ancestors(node, ast.If, ast.Try, ast.IfExp)) or "hasattr" in code.source
         if owned and not guarded and isinstance(node.ctx, ast.Load) and not _getattr(code):
             yield node
 
@@ -228,14 +231,14 @@ _OF_MODULES = {
 _PARTS = re.compile(r"fc|classifier|features|layer[1-4]|conv1|avgpool|heads?|encoder|blocks")
 
 
-def _has(code, built, name):
+def _has_attribute(code, constructor, name):
     """Return whether the class of a model has a method or an attribute of this name."""
-    if code.called(built).startswith(("models.", "timm.")):
+    if code.called(constructor).startswith(("models.", "timm.")):
         return bool(_PARTS.fullmatch(name))
-    owner = getattr(built.func, "id", "")
+    owner = getattr(constructor.func, "id", "")
     return any(
-        (one.name, name) in code.functions or f"self.{name}" in one.attributes
-        for one in code.bases(owner)
+        (base.name, name) in code.functions or f"self.{name}" in base.attributes
+        for base in code.bases(owner)
     )
 
 

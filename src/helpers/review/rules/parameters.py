@@ -9,16 +9,16 @@ from helpers.review.registry import rule
 from helpers.review.rules.modules import LAYERS, learns
 from helpers.review.syntax import (
     LOOPS,
-    above,
+    ancestors,
     argument,
     const,
     exclusive,
-    inside,
-    last,
+    is_inside,
+    last_name,
     method,
+    name_of,
     place,
     receiver,
-    text,
 )
 
 
@@ -29,19 +29,22 @@ def optimizers(code):
     """
     for scope in code.scopes:
         for name, values in scope.assigned.items():
-            for one in values:
-                if isinstance(one.value, ast.Call) and kind(code, one.value) == "optimizer":
-                    yield scope, name, one, _model(one.value)
+            for assignment in values:
+                if (
+                    isinstance(assignment.value, ast.Call)
+                    and kind(code, assignment.value) == "optimizer"
+                ):
+                    yield scope, name, assignment, _model(assignment.value)
 
 
 def _model(call):
-    given = argument(call, "params", 0)
-    if isinstance(given, ast.List) and given.elts and isinstance(given.elts[0], ast.Dict):
-        names = [ast.unparse(key) if key else "" for key in given.elts[0].keys]
-        at = names.index("'params'") if "'params'" in names else None
-        given = given.elts[0].values[at] if at is not None else None
-    if isinstance(given, ast.Call) and method(given) == "parameters" and receiver(given):
-        return text(receiver(given))
+    params = argument(call, "params", 0)
+    if isinstance(params, ast.List) and params.elts and isinstance(params.elts[0], ast.Dict):
+        names = [ast.unparse(key) if key else "" for key in params.elts[0].keys]
+        position = names.index("'params'") if "'params'" in names else None
+        params = params.elts[0].values[position] if position is not None else None
+    if isinstance(params, ast.Call) and method(params) == "parameters" and receiver(params):
+        return name_of(receiver(params))
     return None
 
 
@@ -57,29 +60,31 @@ def replaced_after(code):
         for other, values in scope.assigned.items():
             if not other.startswith((f"{model}.", f"{model}[")):
                 continue
-            for one in values:
-                if assignment.end < one.end < stop and _new_layer(code, one, assignment):
-                    if _used_later(code, scope, name, one, stop) and not _added(code, scope, other):
-                        yield one.statement
+            for later in values:
+                if assignment.end < later.end < stop and _new_layer(code, later, assignment):
+                    if _used_later(code, scope, name, later, stop) and not _is_added_to_optimizer(
+                        code, scope, other
+                    ):
+                        yield later.statement
 
 
-def _new_layer(code, one, assignment):
-    if isinstance(one.value, Part) or exclusive(assignment.statement, one.statement):
+def _new_layer(code, later, assignment):
+    if isinstance(later.value, Part) or exclusive(assignment.statement, later.statement):
         return False
-    return learns(code, one.value)
+    return learns(code, later.value)
 
 
-def _used_later(code, scope, name, one, stop):
+def _used_later(code, scope, name, assignment, stop):
     return (
         any(
             isinstance(node, ast.Attribute)
-            and text(node.value) == name
-            and one.end < place(node) < stop
+            and name_of(node.value) == name
+            and assignment.end < place(node) < stop
             for node in code.walk(scope)
         )
         or name.startswith("self.")
         and any(
-            text(receiver(call)) == name and call.scope is not scope
+            name_of(receiver(call)) == name and call.scope is not scope
             for call in code.methods(code.tree, "step") + _of_class(code, scope)
         )
     )
@@ -88,10 +93,10 @@ def _used_later(code, scope, name, one, stop):
 def _of_class(code, scope):
     """Return the calls of `step` in the methods of a class."""
     owner = getattr(scope, "owner", None)
-    return [one for one in code.calls if one.owner is owner and method(one) == "step"]
+    return [call for call in code.calls if call.owner is owner and method(call) == "step"]
 
 
-def _added(code, scope, layer):
+def _is_added_to_optimizer(code, scope, layer):
     return any(layer in ast.unparse(call) for call in code.methods(scope, "add_param_group"))
 
 
@@ -117,10 +122,10 @@ def spent(code):
             looped = [
                 n
                 for n in uses
-                if any(u.lineno > first_line for u in above(n, *LOOPS))
+                if any(u.lineno > first_line for u in ancestors(n, *LOOPS))
                 and not _iterates(n, first_line)
             ]
-            apart = [n for n in uses if place(n) > end and not any(above(n, ast.If))]
+            apart = [n for n in uses if place(n) > end and not any(ancestors(n, ast.If))]
             if len(apart) > 1:
                 yield apart[1]
             elif looped:
@@ -129,8 +134,8 @@ def spent(code):
 
 def _iterates(node, first_line):
     """Return whether the only loop around a name iterates over it."""
-    loops = [u for u in above(node, *LOOPS) if u.lineno > first_line]
-    return len(loops) == 1 and isinstance(loops[0], ast.For) and inside(node, loops[0].iter)
+    loops = [u for u in ancestors(node, *LOOPS) if u.lineno > first_line]
+    return len(loops) == 1 and isinstance(loops[0], ast.For) and is_inside(node, loops[0].iter)
 
 
 def _is_lazy(code, value):
@@ -138,7 +143,7 @@ def _is_lazy(code, value):
         return "parameters()" in ast.unparse(value)
     if not isinstance(value, ast.Call):
         return False
-    if text(value.func) == "filter":
+    if name_of(value.func) == "filter":
         return "parameters()" in ast.unparse(value)
     named = method(value) in ("parameters", "named_parameters")
     return named and not code.called(value) and is_model(code, receiver(value))
@@ -147,22 +152,22 @@ def _is_lazy(code, value):
 @rule("grad-modes-optimizer-error", "raises")
 def scaled_leaf(code):
     """`w = torch.randn(3, requires_grad=True) * 0.01` given to an optimizer: not a leaf."""
-    given = _in_optimizers(code)
+    optimized = _in_optimizers(code)
     for scope in code.scopes:
         for name, values in scope.assigned.items():
-            if name not in given:
+            if name not in optimized:
                 continue
-            for one in values:
-                if _is_moved_leaf(code, one.value):
-                    yield one.statement
+            for assignment in values:
+                if _is_moved_leaf(code, assignment.value):
+                    yield assignment.statement
 
 
 def _in_optimizers(code):
     names = set()
-    for _, _, one, _ in optimizers(code):
-        params = argument(one.value, "params", 0)
+    for _, _, optimizer, _ in optimizers(code):
+        params = argument(optimizer.value, "params", 0)
         if isinstance(params, ast.List | ast.Tuple):
-            names |= {text(item) for item in params.elts}
+            names |= {name_of(item) for item in params.elts}
     return names
 
 
@@ -183,7 +188,7 @@ def _is_leaf(code, node):
 @rule("backward-leaf-error", "raises")
 def leaf_in_place(code):
     """`w -= 0.1 * w.grad` without `torch.no_grad()`."""
-    for node in code.of(ast.AugAssign):
+    for node in code.nodes_of(ast.AugAssign):
         if isinstance(node.target, ast.Name):
             value = code.value(node.target)
             if not no_graph(code, node) and isinstance(value, ast.Call):
@@ -194,13 +199,13 @@ def leaf_in_place(code):
 @rule("training-rebound-weight", "wrong")
 def rebound(code):
     """`w = w - lr * w.grad` in a loop: the new tensor is not a leaf, so its `.grad` is None."""
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         if not isinstance(node.value, ast.BinOp):
             continue
-        name = text(node.targets[0])
-        if not name or name != text(node.value.left) or not any(above(node, *LOOPS)):
+        name = name_of(node.targets[0])
+        if not name or name != name_of(node.value.left) or not any(ancestors(node, *LOOPS)):
             continue
-        grads = [n for n in ast.walk(node.value) if text(n) == f"{name}.grad"]
+        grads = [n for n in ast.walk(node.value) if name_of(n) == f"{name}.grad"]
         value = code.value(node.value.left)
         if grads and isinstance(value, ast.Call) and _is_leaf(code, value):
             if not re.search(
@@ -213,12 +218,12 @@ def rebound(code):
 @rule("fine-tuning-head-nothing", "wrong")
 def out_features(code):
     """`model.fc.out_features = 10` changes no weight."""
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         if not isinstance(node.targets[0], ast.Attribute):
             continue
         target = node.targets[0]
         if target.attr in ("out_features", "out_channels", "in_features", "in_channels"):
-            base = text(target.value)
+            base = name_of(target.value)
             if base and base != "self" and isinstance(target.value, ast.Attribute | ast.Subscript):
                 if not any(f"{base}.weight" in names for names in _assigned(code)):
                     yield node
@@ -226,7 +231,7 @@ def out_features(code):
 
 def _assigned(code):
     return [
-        [text(target) or "" for target in node.targets]
+        [name_of(target) or "" for target in node.targets]
         for node in code.nodes
         if isinstance(node, ast.Assign)
     ]
@@ -235,7 +240,7 @@ def _assigned(code):
 @rule("training-frozen-name", "wrong")
 def misspelt_flag(code):
     """`model.requires_grad = False` sets an attribute of the module and freezes nothing."""
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         if isinstance(node.targets[0], ast.Attribute):
             target = node.targets[0]
             if target.attr == "requires_grad" and const(node.value) is False:
@@ -243,7 +248,7 @@ def misspelt_flag(code):
                 if module or _is_child(code, target.value) or _is_part(code, target.value):
                     yield node
             elif target.attr in ("require_grad", "required_grad", "requires_grads"):
-                if text(target.value):
+                if name_of(target.value):
                     yield node
 
 
@@ -288,12 +293,14 @@ def _other_model(code):
         if not model or "." in model or "[" in model or len(scope.assigned[name]) > 1:
             continue
         for loop in code.loops:
-            stepped = [one for one in code.methods(loop, "step") if text(receiver(one)) == name]
+            stepped = [
+                call for call in code.methods(loop, "step") if name_of(receiver(call)) == name
+            ]
             if loop.scope is scope and stepped and code.methods(loop, "backward"):
                 called = {
-                    text(one.func)
-                    for one in code.calls_under(loop)
-                    if (kind(code, one.func) or "").startswith("module:")
+                    name_of(call.func)
+                    for call in code.calls_under(loop)
+                    if (kind(code, call.func) or "").startswith("module:")
                 }
                 other = called.pop() if len(called) == 1 else None
                 if other in scope.assigned and not _related(code, model, other, loop):
@@ -303,18 +310,22 @@ def _other_model(code):
 
 def _related(code, model, other, loop):
     """Return whether one model contains the other, or the loop uses the model of the optimizer."""
-    values = [one.value for name in (model, other) for one in loop.scope.assigned.get(name, ())]
-    if model == other or any(isinstance(one, Part) for one in values):
+    values = [
+        assignment.value
+        for name in (model, other)
+        for assignment in loop.scope.assigned.get(name, ())
+    ]
+    if model == other or any(isinstance(value, Part) for value in values):
         return True
-    known = [_trainable(code, one) or _imported_class(code, one) for one in values]
+    known = [_trainable(code, value) or _imported_class(code, value) for value in values]
     if not all(known) or len(values) < 2:
         return True
     uses = code.uses(loop.scope, model)
-    return any(inside(one, loop) for one in uses) or any(
-        isinstance(one.parent, ast.Call)
-        and one in one.parent.args
-        and method(one.parent) != "print"
-        for one in (*uses, *code.uses(loop.scope, other))
+    return any(is_inside(use, loop) for use in uses) or any(
+        isinstance(use.parent, ast.Call)
+        and use in use.parent.args
+        and method(use.parent) != "print"
+        for use in (*uses, *code.uses(loop.scope, other))
     )
 
 
@@ -349,7 +360,7 @@ def _trainable(code, value):
 def _feeds_loss(code, scope, name, model):
     """Return whether both models are called in one loop with a backward pass."""
     for loop in code.loops:
-        called = {text(one.func) for one in code.walk(loop) if isinstance(one, ast.Call)}
+        called = {name_of(call.func) for call in code.walk(loop) if isinstance(call, ast.Call)}
         if name in called and code.methods(loop, "backward"):
             unused = len(code.uses(scope, model)) == 1  # by the optimizer alone
             if model in called or unused and "." not in model:
@@ -361,22 +372,38 @@ def _feeds_loss(code, scope, name, model):
 def swapped_optimizers(code):
     """`optimizer_E = Adam(decoder.parameters())` and `optimizer_D = Adam(encoder.parameters())`."""
     named = [
-        (scope, name.rpartition("_")[2].lower(), _words(one.value), one.statement)
-        for scope, name, one, _ in optimizers(code)
+        (
+            scope,
+            name.rpartition("_")[2].lower(),
+            _words_of_parameters(optimizer.value),
+            optimizer.statement,
+        )
+        for scope, name, optimizer, _ in optimizers(code)
         if "_" in name.rpartition(".")[2]
     ]
-    for scope, suffix, own, statement in named:
-        fits = [words for other, _, words, _ in named if other is scope and _fits(suffix, words)]
-        if fits and not _fits(suffix, own) and all(own != words for words in fits):
-            if any(_fits(other, own) or words in fits for _, other, words, _ in named):
+    for scope, suffix, own_words, statement in named:
+        fits = [
+            words for other, _, words, _ in named if other is scope and _fits_suffix(suffix, words)
+        ]
+        if (
+            fits
+            and not _fits_suffix(suffix, own_words)
+            and all(own_words != words for words in fits)
+        ):
+            if any(_fits_suffix(other, own_words) or words in fits for _, other, words, _ in named):
                 yield statement
     yield from _of_one_network(
-        [(scope, n, one.value, one.statement) for scope, n, one, _ in optimizers(code)]
+        [
+            (scope, n, optimizer.value, optimizer.statement)
+            for scope, n, optimizer, _ in optimizers(code)
+        ]
     )
 
 
 def _role(words):
-    return next((one for name in words[-1:] for one in _ROLES if _ROLES[one].fullmatch(name)), None)
+    return next(
+        (role for name in words[-1:] for role in _ROLES if _ROLES[role].fullmatch(name)), None
+    )
 
 
 _ROLES = {
@@ -388,25 +415,29 @@ _ROLE_OF_NAME = re.compile(r"(?:optim(?:izer)?|opt)_?([gd])(?:en|isc|enerator|is
 
 def _of_one_network(named):
     """Yield `optimizerG` if it has the parameters of the network of `optimizerD` too."""
-    found = [
-        (scope, match[1].lower(), _role(_words(call)), statement)
+    networks = [
+        (scope, match[1].lower(), _role(_words_of_parameters(call)), statement)
         for scope, name, call, statement in named
         if (match := _ROLE_OF_NAME.fullmatch(name.rpartition(".")[2].lower()))
     ]
-    for scope, role, own, statement in found:
+    for scope, role, own_role, statement in networks:
         other = {"g": "d", "d": "g"}[role]
-        if own == other and (scope, other, other) in {one[:3] for one in found}:
+        if own_role == other and (scope, other, other) in {network[:3] for network in networks}:
             yield statement
 
 
-def _words(call):
-    given = argument(call, "params", 0)
-    names = re.split(r"\W|_", text(receiver(given) if isinstance(given, ast.Call) else given) or "")
-    return tuple(one.lower() for one in names[-3:] if one not in ("self", "model", "params", "net"))
+def _words_of_parameters(call):
+    params = argument(call, "params", 0)
+    names = re.split(
+        r"\W|_", name_of(receiver(params) if isinstance(params, ast.Call) else params) or ""
+    )
+    return tuple(
+        name.lower() for name in names[-3:] if name not in ("self", "model", "params", "net")
+    )
 
 
-def _fits(suffix, words):
-    return any(one.startswith(suffix) for one in words)
+def _fits_suffix(suffix, words):
+    return any(word.startswith(suffix) for word in words)
 
 
 @rule("training-swapped-options", "wrong")
@@ -416,7 +447,7 @@ def swapped_options(code):
         if not code.called(call).startswith("optim."):
             continue
         for option in call.keywords:
-            name = last(option.value)
+            name = last_name(option.value)
             if option.arg == "lr" and re.fullmatch(r"(?i)weight_?decay|wd|momentum", name):
                 yield option.value
             elif option.arg in ("weight_decay", "momentum"):
@@ -430,38 +461,42 @@ def rebuilt_model(code):
     for scope, name, assignment, model in optimizers(code):
         if not model or "." in model:
             continue
-        later = [one.end for one in scope.assigned[name] if one.end > assignment.end]
+        later = [
+            assignment_after.end
+            for assignment_after in scope.assigned[name]
+            if assignment_after.end > assignment.end
+        ]
         stop = min(later, default=(1 << 30, 0))
         models = scope.assigned.get(model, ())
-        before = [one for one in models if one.end < assignment.end]
-        first = [_constructed_class(code, one.value) for one in before][-1:]
-        for one in models:
-            again = assignment.end < one.end < stop and not exclusive(
-                one.statement, assignment.statement
+        before = [earlier for earlier in models if earlier.end < assignment.end]
+        first = [_constructed_class(code, earlier.value) for earlier in before][-1:]
+        for earlier in models:
+            again = assignment.end < earlier.end < stop and not exclusive(
+                earlier.statement, assignment.statement
             )
-            if not again or [_constructed_class(code, one.value)] != first or first == [None]:
+            if not again or [_constructed_class(code, earlier.value)] != first or first == [None]:
                 continue
-            loops = set(above(one.statement, *LOOPS))
-            together = loops & set(above(assignment.statement, *LOOPS))
+            loops = set(ancestors(earlier.statement, *LOOPS))
+            together = loops & set(ancestors(assignment.statement, *LOOPS))
             stepped = [
                 use
                 for use in code.uses(scope, name)
-                if one.end < place(use) < stop
+                if earlier.end < place(use) < stop
                 and (
                     isinstance(use.parent, ast.Call | ast.keyword)
                     or getattr(use.parent, "attr", "") == "step"
                 )
             ]
-            inner = any(inside(use, loop) for use in stepped for loop in loops - together)
+            inner = any(is_inside(use, loop) for use in stepped for loop in loops - together)
             if stepped and (loops == together or inner) and "add_param_group" not in code.source:
-                yield one.statement
+                yield earlier.statement
 
 
 def _constructed_class(code, value):
     """Return the class that a call instantiates, even moved to a device."""
     while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
         value = receiver(value)
-    name = text(value.func) if isinstance(value, ast.Call) else None
+    name = name_of(value.func) if isinstance(value, ast.Call) else None
     known = name in code.classes or name and name[:1].isupper() and not code.dotted(value.func)
     return name if known else None
 
@@ -470,23 +505,23 @@ def _group_not_appended(code):
     """The last of several `group = {"params": []}`, if only the earlier ones are appended."""
     for scope in code.scopes:
         for name, values in scope.assigned.items():
-            groups = [one for one in values if isinstance(one.value, ast.Dict)]
+            groups = [assignment for assignment in values if isinstance(assignment.value, ast.Dict)]
             if len(groups) < 2 or groups[-1] is not values[-1]:
                 continue
             added = [
                 call
                 for call in code.calls
                 if method(call) == "append" and call.scope is scope and len(call.args) == 1
-                if text(call.args[0]) == name
+                if name_of(call.args[0]) == name
             ]
             last = groups[-1].end
-            lists = {text(receiver(one)) for one in added}
+            lists = {name_of(receiver(call)) for call in added}
             optimized = {
-                text(one.args[0])
-                for one in code.calls_under(scope)
-                if kind(code, one) == "optimizer" and one.args and place(one) > last
+                name_of(call.args[0])
+                for call in code.calls_under(scope)
+                if kind(code, call) == "optimizer" and call.args and place(call) > last
             }
-            if added and lists & optimized and all(place(one) < last for one in added):
+            if added and lists & optimized and all(place(call) < last for call in added):
                 yield groups[-1].statement
 
 
@@ -498,37 +533,47 @@ def groups_of_weights(code):
         name.removeprefix("self.")
         for node in code.classes.values()
         for name, values in node.attributes.items()
-        if any(code.called(one.value) == "nn.Parameter" and _learned(one.value) for one in values)
+        if any(
+            code.called(assignment.value) == "nn.Parameter" and _requires_grad(assignment.value)
+            for assignment in values
+        )
     } - {"weight", "bias"}
-    for loop in code.of(ast.For) if owned else ():
-        module = text(loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) else loop.target)
+    for loop in code.nodes_of(ast.For) if owned else ():
+        module = name_of(
+            loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) else loop.target
+        )
         if method(loop.iter) not in ("modules", "named_modules") or not module:
             continue
         collected = {
-            text(receiver(one)): text(one.args[0])
-            for one in code.methods(loop, "append")
-            if len(one.args) == 1 and text(one.args[0]) in (f"{module}.weight", f"{module}.bias")
+            name_of(receiver(call)): name_of(call.args[0])
+            for call in code.methods(loop, "append")
+            if len(call.args) == 1
+            and name_of(call.args[0]) in (f"{module}.weight", f"{module}.bias")
         }
-        around = "\n".join(
-            code.part(one) for one in code.function(loop).body if not isinstance(one, ast.ClassDef)
+        source = "\n".join(
+            code.source_of(statement)
+            for statement in code.function_of(loop).body
+            if not isinstance(statement, ast.ClassDef)
         )
-        if len(collected) < 2 or re.search(r"named_parameters|\.parameters\(", code.part(loop)):
+        if len(collected) < 2 or re.search(
+            r"named_parameters|\.parameters\(", code.source_of(loop)
+        ):
             continue
         optimized = [
-            ast.unparse(one)
-            for one in code.calls_under(code.function(loop))
-            if kind(code, one) == "optimizer" or method(one) == "add_param_group"
+            ast.unparse(call)
+            for call in code.calls_under(code.function_of(loop))
+            if kind(code, call) == "optimizer" or method(call) == "add_param_group"
         ]
-        every = all(any(re.search(rf"\b{n}\b", one) for one in optimized) for n in collected)
-        whole = any(re.search(r"parameters\(\)", one) for one in optimized)
+        every = all(any(re.search(rf"\b{n}\b", word) for word in optimized) for n in collected)
+        all_parameters = any(re.search(r"parameters\(\)", word) for word in optimized)
         if (
             optimized
             and every
-            and not whole
-            and not any(re.search(rf"\b{name}\b", around) for name in owned)
+            and not all_parameters
+            and not any(re.search(rf"\b{name}\b", source) for name in owned)
         ):
             yield loop
 
 
-def _learned(call):
+def _requires_grad(call):
     return const(argument(call, "requires_grad", 1)) is not False

@@ -5,7 +5,16 @@ import re
 
 from helpers.review.code import Part
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, above, argument, const, is_open, method, receiver, text
+from helpers.review.syntax import (
+    FUNCTIONS,
+    ancestors,
+    argument,
+    const,
+    is_open,
+    method,
+    name_of,
+    receiver,
+)
 from helpers.review.tracing import construction
 
 _RECURRENT = {"nn.LSTM": 4, "nn.GRU": 4, "nn.RNN": 5}
@@ -14,36 +23,40 @@ _RECURRENT = {"nn.LSTM": 4, "nn.GRU": 4, "nn.RNN": 5}
 @rule("sequences-two-last", "wrong", "bidirectional")
 def last_of_both_directions(code):
     """`out[:, -1]` of a bidirectional layer: the backward direction has read one step there."""
-    for node in code.of(ast.Subscript):
-        whole = code.value(node.value) if isinstance(node.value, ast.Name) else None
-        if not isinstance(whole, Part) or whole.index != 0 or code.called(whole.value):
+    for node in code.nodes_of(ast.Subscript):
+        value = code.value(node.value) if isinstance(node.value, ast.Name) else None
+        if not isinstance(value, Part) or value.index != 0 or code.called(value.value):
             continue
-        if not isinstance(whole.value, ast.Call) or not isinstance(node.ctx, ast.Load):
+        if not isinstance(value.value, ast.Call) or not isinstance(node.ctx, ast.Load):
             continue
-        built = construction(code, whole.value.func)
-        if code.called(built) not in _RECURRENT or is_open(built):
+        constructor = construction(code, value.value.func)
+        if code.called(constructor) not in _RECURRENT or is_open(constructor):
             continue
-        first = code.const(argument(built, "batch_first", _RECURRENT[code.called(built)]))
-        both = code.const(argument(built, "bidirectional"))
+        first = code.const(
+            argument(constructor, "batch_first", _RECURRENT[code.called(constructor)])
+        )
+        both = code.const(argument(constructor, "bidirectional"))
         if both is True and _last_step(node.slice, first is True) and _is_output(code, node.value):
             yield node
 
 
 def _is_output(code, name):
     """Return whether a name is the first target of each `out, state = lstm(x)` that assigns it."""
-    statements = [one.statement for one in name.scope.assigned.get(name.id, ())]
-    pairs = [one.targets[0] for one in statements if isinstance(one, ast.Assign)]
-    pairs = [one for one in pairs if isinstance(one, ast.Tuple)]
-    return bool(pairs) and all(text(one.elts[0]) == name.id for one in pairs)
+    statements = [assignment.statement for assignment in name.scope.assigned.get(name.id, ())]
+    pairs = [
+        assignment.targets[0] for assignment in statements if isinstance(assignment, ast.Assign)
+    ]
+    pairs = [pair for pair in pairs if isinstance(pair, ast.Tuple)]
+    return bool(pairs) and all(name_of(pair.elts[0]) == name.id for pair in pairs)
 
 
-def _last_step(at, batch_first):
+def _last_step(index, batch_first):
     """Return whether an index selects all features of the last step."""
-    parts = at.elts if isinstance(at, ast.Tuple) else [at]
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
     expected = [":", "-1"] if batch_first else ["-1"]
-    written = [ast.unparse(one) for one in parts]
+    written = [ast.unparse(part) for part in parts]
     return written[: len(expected)] == expected and all(
-        one in (":", "...") for one in written[len(expected) :]
+        word in (":", "...") for word in written[len(expected) :]
     )
 
 
@@ -51,18 +64,18 @@ def _last_step(at, batch_first):
 def mean_over_padding(code):
     """`embedded.mean(1)` of a padded batch: the mean includes the padding."""
     for call in code.calls if _PADDED.search(code.source) else ():
-        given, function = _mean_of_steps(code, call), code.function(call)
-        compared = any(above(call, ast.Assert, ast.Compare))
-        if given is None or compared or not _of_padded(code, given, 0):
+        pooled, function = _mean_of_steps(code, call), code.function_of(call)
+        compared = any(ancestors(call, ast.Assert, ast.Compare))
+        if pooled is None or compared or not _of_padded(code, pooled, 0):
             continue
-        if not isinstance(function, FUNCTIONS) or not _masked(code, function):
+        if not isinstance(function, FUNCTIONS) or not _uses_mask(code, function):
             yield call
 
 
 _PADDED = re.compile(r"Embedding\(|key_padding_mask|last_hidden_state")
 
 
-def _masked(code, function):
+def _uses_mask(code, function):
     """Return whether a function multiplies by a mask, or divides by a number of tokens."""
     return any(
         isinstance(node, ast.BinOp)
@@ -77,8 +90,8 @@ def _mean_of_steps(code, call):
     torch = code.called(call) == "torch.mean"
     if method(call) != "mean" or code.called(call) and not torch:
         return None
-    given = (call.args[0] if call.args else None) if torch else receiver(call)
-    return given if const(argument(call, "dim", int(torch))) in (1, -2) else None
+    operand = (call.args[0] if call.args else None) if torch else receiver(call)
+    return operand if const(argument(call, "dim", int(torch))) in (1, -2) else None
 
 
 _KEEP = ("dropout", "relu", "tanh", "gelu", "float", "to", "contiguous")
@@ -96,7 +109,7 @@ def _of_padded(code, node, depth):
     if isinstance(node, ast.Name):
         return _of_padded(code, code.value(node), depth + 1)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return any(_of_padded(code, one, depth + 1) for one in (node.left, node.right))
+        return any(_of_padded(code, side, depth + 1) for side in (node.left, node.right))
     return isinstance(node, ast.Call) and _padded_call(code, node, depth)
 
 
@@ -104,21 +117,21 @@ def _padded_call(code, call, depth):
     masks = [k.value for k in call.keywords if (k.arg or "").endswith("key_padding_mask")]
     if masks:
         return not isinstance(masks[0], ast.Constant)
-    built = construction(code, call.func) if not code.called(call) else None
-    name = code.called(built) if built is not None else code.called(call)
+    constructor = construction(code, call.func) if not code.called(call) else None
+    name = code.called(constructor) if constructor is not None else code.called(call)
     if name == "nn.Embedding":
-        return argument(built, "padding_idx", 2) is not None
+        return argument(constructor, "padding_idx", 2) is not None
     if name in _KEEPERS or name.startswith("F.") and method(call) in _KEEP:
         return bool(call.args) and _of_padded(code, call.args[0], depth + 1)
-    kept = not name and method(call) in _KEEP and text(receiver(call)) != "self"
+    kept = not name and method(call) in _KEEP and name_of(receiver(call)) != "self"
     return kept and _of_padded(code, receiver(call), depth + 1)
 
 
 def _padded_texts(code):
     """Return whether the file tokenizes several texts with padding."""
     for call in code.calls:
-        given = const(argument(call, "padding"))
+        padding = const(argument(call, "padding"))
         several = call.args and re.search(r"s$|s\[|batch|list|\[", ast.unparse(call.args[0]))
-        if given == "max_length" or given in (True, "longest") and several:
+        if padding == "max_length" or padding in (True, "longest") and several:
             return True
     return False

@@ -9,12 +9,12 @@ from helpers.review.registry import rule
 from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
-    above,
+    ancestors,
     argument,
     branches,
     const,
     is_open,
-    last,
+    last_name,
     method,
     receiver,
 )
@@ -28,14 +28,14 @@ def clip_scaled(code):
         if isinstance(scope, ast.Lambda):
             continue
         order = events(code, scope, 1)
-        kinds = {one.what for one in order}
+        kinds = {event.kind for event in order}
         if "clip" in kinds and "scaled" in kinds and "unscale" not in kinds:
             if code.methods(scope, "scale", follow=1):
-                for one in order:
-                    if one.what == "clip" and (
-                        not any(above(one.call, ast.If)) or _beside_scale(code, one.call)
+                for event in order:
+                    if event.kind == "clip" and (
+                        not any(ancestors(event.call, ast.If)) or _beside_scale(code, event.call)
                     ):
-                        yield one.call
+                        yield event.call
 
 
 def _beside_scale(code, clip):
@@ -44,8 +44,8 @@ def _beside_scale(code, clip):
     guards = [node.test for node, _ in arms if isinstance(node, ast.If)]
     return any(
         method(call) == "scale" and {*branches(call)} <= {*arms}
-        for call in code.calls_under(code.function(clip))
-        if [*branches(call)] or not any(_asks_precision(one) for one in guards)
+        for call in code.calls_under(code.function_of(clip))
+        if [*branches(call)] or not any(_asks_precision(guard) for guard in guards)
     )
 
 
@@ -57,8 +57,8 @@ def _asks_precision(test):
 def probabilities_in_half(code):
     """`BCELoss` under `autocast` on a GPU, which requires `BCEWithLogitsLoss`."""
     for call, _ in loss_calls(code, "binary_cross_entropy", "BCELoss"):
-        for one in above(call, ast.With):
-            contexts = [item.context_expr for item in one.items]
+        for block in ancestors(call, ast.With):
+            contexts = [item.context_expr for item in block.items]
             written = " ".join(ast.unparse(context) for context in contexts)
             if re.search(r"autocast\(.*enabled=False|cpu|device", written):
                 break
@@ -75,11 +75,11 @@ def clip_misplaced(code):
         if not isinstance(getattr(node, "body", None), list):
             continue
         steps = [
-            (names[one.what], one.call, statement)
+            (names[event.kind], event.call, statement)
             for statement in node.body
             if not isinstance(statement, (*LOOPS, *FUNCTIONS, ast.ClassDef))
-            for one in events(code, statement, 0)
-            if one.what in names
+            for event in events(code, statement, 0)
+            if event.kind in names
         ]
         kinds = [kind for kind, _, _ in steps]
         for n, (kind, call, statement) in enumerate(steps):
@@ -89,19 +89,21 @@ def clip_misplaced(code):
             late = before[-1:] == ["step"] and "step" not in after
             early = "backward" in after and "backward" not in before
             if isinstance(statement, ast.If):
-                own = {what for what, _, other in steps if other is statement} == {"clip"}
+                only_clip = {step_kind for step_kind, _, other in steps if other is statement} == {
+                    "clip"
+                }
             else:
-                own = isinstance(statement, ast.Expr | ast.Assign)
-            if own and (late or early):
+                only_clip = isinstance(statement, ast.Expr | ast.Assign)
+            if only_clip and (late or early):
                 yield call
 
 
 @rule("mixed-cache", "wrong")
 def autocast_around(code):
     """The loop with `optimizer.step()` is inside one `torch.autocast`."""
-    for node in code.of(ast.With):
+    for node in code.nodes_of(ast.With):
         if _autocasts(code, node):
-            if any(isinstance(one, LOOPS) and steps(code, one) for one in code.walk(node)):
+            if any(isinstance(child, LOOPS) and steps(code, child) for child in code.walk(node)):
                 yield node
 
 
@@ -113,12 +115,12 @@ def _autocasts(code, node):
 def no_update(code):
     """`scaler.step(optimizer)` without `scaler.update()`."""
     for loop in code.loops:
-        if any(above(loop, *LOOPS)):
+        if any(ancestors(loop, *LOOPS)):
             continue
         order = events(code, loop, 3)
-        kinds = {one.what for one in order}
+        kinds = {event.kind for event in order}
         if "scaled" in kinds and "update" not in kinds and "update(" not in code.source:
-            yield next(one.call for one in order if one.what == "scaled")
+            yield next(event.call for event in order if event.kind == "scaled")
 
 
 def _is_scaled(code, call):
@@ -131,19 +133,19 @@ def _is_scaled(code, call):
 def plain_step(code):
     """`scaler.scale(loss).backward()` followed by `optimizer.step()`: scaled gradients are used."""
     for loop in code.loops:
-        if any(above(loop, *LOOPS)):
+        if any(ancestors(loop, *LOOPS)):
             continue
         order = events(code, loop, 2)
-        scaled = [e for e in order if e.what == "backward" and _is_scaled(code, e.call)]
-        plain = [e for e in order if e.what == "backward" and e not in scaled]
-        kinds = {one.what for one in order}
+        scaled = [e for e in order if e.kind == "backward" and _is_scaled(code, e.call)]
+        plain = [e for e in order if e.kind == "backward" and e not in scaled]
+        kinds = {event.kind for event in order}
         if scaled and not plain and "step" in kinds and not kinds & {"scaled", "unscale"}:
-            yield next(one.call for one in order if one.what == "step")
-        if plain and not scaled and "scaled" in kinds and not _scales(code):
+            yield next(event.call for event in order if event.kind == "step")
+        if plain and not scaled and "scaled" in kinds and not _scaler_is_used(code):
             yield plain[0].call
 
 
-def _scales(code):
+def _scaler_is_used(code):
     """Return whether a scaler scales a loss, or is off."""
     return re.search(r"\.scale\(|scale_loss|scaler\(\w+|_scaler\(|enabled=", code.source)
 
@@ -154,26 +156,28 @@ def half_without_scaler(code):
     if re.search(r"(?i)scaler|bfloat16|bf16|accelerat|lightning|fabric|apex", code.source):
         return
     for loop in code.loops:
-        if any(above(loop, *LOOPS)):
+        if any(ancestors(loop, *LOOPS)):
             continue
         order = events(code, loop, 2)
         blocks = [
-            one for one in code.walk(loop, 2) if isinstance(one, ast.With) and _halves(code, one)
+            block
+            for block in code.walk(loop, 2)
+            if isinstance(block, ast.With) and _casts_to_half(code, block)
         ]
-        if blocks and {"backward", "step"} <= {one.what for one in order}:
-            yield next(one.call for one in order if one.what == "backward")
+        if blocks and {"backward", "step"} <= {event.kind for event in order}:
+            yield next(event.call for event in order if event.kind == "backward")
 
 
-def _halves(code, block):
+def _casts_to_half(code, block):
     """Return whether autocast casts to float16 in a block."""
     for item in block.items:
         call = item.context_expr
         if code.called(call) != "amp.autocast" or is_open(call) or argument(call, "enabled"):
             continue
-        given = argument(call, "dtype", 1)
+        dtype = argument(call, "dtype", 1)
         device = const(argument(call, "device_type", 0))
         cuda = "cuda" in ast.unparse(call.func) or device == "cuda" or not call.args
-        half = given is not None and last(given) in ("float16", "half")
-        if half or given is None and cuda:
+        half = dtype is not None and last_name(dtype) in ("float16", "half")
+        if half or dtype is None and cuda:
             return True
     return False

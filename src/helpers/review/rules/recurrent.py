@@ -6,7 +6,7 @@ import re
 from helpers.review.code import Part
 from helpers.review.kinds import is_module_class
 from helpers.review.registry import rule
-from helpers.review.syntax import argument, const, is_open, method, receiver, text
+from helpers.review.syntax import argument, const, is_open, method, name_of, receiver
 from helpers.review.tracing import construction
 
 _RECURRENT = ("nn.LSTM", "nn.GRU", "nn.RNN")
@@ -18,24 +18,24 @@ def tuple_as_tensor(code):
     for call in code.calls:
         if code.called(call) or code.called(construction(code, call.func)) not in _RECURRENT:
             continue
-        up = call.parent
-        if isinstance(up, ast.Call) and call in up.args and _takes_tensor(code, up):
+        parent = call.parent
+        if isinstance(parent, ast.Call) and call in parent.args and _takes_tensor(code, parent):
             yield call
-        name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
-        if name is None or isinstance(up.targets[0], ast.Tuple):
+        name = name_of(parent.targets[0]) if isinstance(parent, ast.Assign) else None
+        if name is None or isinstance(parent.targets[0], ast.Tuple):
             continue
-        for one in code.walk(call.scope):
-            if isinstance(one, ast.Name) and one.id == name and code.value(one) is call:
-                if _used_as_tensor(code, one):
+        for node in code.walk(call.scope):
+            if isinstance(node, ast.Name) and node.id == name and code.value(node) is call:
+                if _used_as_tensor(code, node):
                     yield call
                     break
 
 
 def _used_as_tensor(code, node):
-    up = node.parent
-    if isinstance(up, ast.Call) and node in up.args:
-        return _takes_tensor(code, up)
-    return isinstance(up, ast.Attribute) and up.attr in (
+    parent = node.parent
+    if isinstance(parent, ast.Call) and node in parent.args:
+        return _takes_tensor(code, parent)
+    return isinstance(parent, ast.Attribute) and parent.attr in (
         "view",
         "reshape",
         "size",
@@ -72,7 +72,7 @@ def encoder_sees_next(code):
             call
         ):
             continue
-        named = {one.arg for one in call.keywords} & {None, "mask", "is_causal"}
+        named = {keyword.arg for keyword in call.keywords} & {None, "mask", "is_causal"}
         if len(call.args) != 1 or named or not is_module_class(code, owner):
             continue
         if _predicts_tokens(code, call.owner):
@@ -83,11 +83,12 @@ def _predicts_tokens(code, owner):
     """Return whether a class has an embedding and a linear layer of the same vocabulary."""
     sizes = {"nn.Embedding": [], "nn.Linear": []}
     for values in owner.attributes.values():
-        for one in values:
-            name = code.called(one.value)
+        for assignment in values:
+            name = code.called(assignment.value)
             if name in sizes:
                 size = argument(
-                    one.value, *(("num_embeddings", 0), ("out_features", 1))[name == "nn.Linear"]
+                    assignment.value,
+                    *(("num_embeddings", 0), ("out_features", 1))[name == "nn.Linear"],
                 )
                 sizes[name].append(ast.unparse(size) if size is not None else "")
     return bool(set(sizes["nn.Embedding"]) & set(sizes["nn.Linear"]) - {""})
@@ -103,27 +104,31 @@ def embedding_without_padding(code):
         size = code.resolved(size) if size is not None else None
         if method(size) == "len" and len(size.args) == 1 and not is_open(call):
             index = code.resolved(size.args[0])
-            if isinstance(index, ast.DictComp) and from_one(index) and not _grows(code, size):
+            if (
+                isinstance(index, ast.DictComp)
+                and from_one(index)
+                and not _vocabulary_grows(code, size)
+            ):
                 yield call
 
 
 def from_one(index):
     """Return True for the values `i + 1` of `enumerate(words)`, or `enumerate(words, 1)`."""
-    over = index.generators[0].iter
-    if method(over) != "enumerate" or not isinstance(index.generators[0].target, ast.Tuple):
+    iterable = index.generators[0].iter
+    if method(iterable) != "enumerate" or not isinstance(index.generators[0].target, ast.Tuple):
         return False
-    start = const(argument(over, "start", 1)) or 0
-    counter = text(index.generators[0].target.elts[0])
+    start = const(argument(iterable, "start", 1)) or 0
+    counter = name_of(index.generators[0].target.elts[0])
     value = index.value
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
         side, added = value.left, const(value.right)
-        return text(side) == counter and isinstance(added, int) and start + added >= 1
-    return text(value) == counter and start >= 1
+        return name_of(side) == counter and isinstance(added, int) and start + added >= 1
+    return name_of(value) == counter and start >= 1
 
 
-def _grows(code, size):
+def _vocabulary_grows(code, size):
     """Return whether the file adds entries to the dictionary, as `index["<pad>"] = 0`."""
-    name = re.escape(text(size.args[0]) or "")
+    name = re.escape(name_of(size.args[0]) or "")
     return re.search(rf"\b{name}\[[^\]]*\] *=|{name}\.(update|setdefault)\(", code.source)
 
 
@@ -134,17 +139,17 @@ def detection_batches(code):
         r"models\.detection|fasterrcnn_|maskrcnn_|retinanet_|FasterRCNN\(", code.source
     ):
         return
-    for node in code.of(ast.Assign):
+    for node in code.nodes_of(ast.Assign):
         call = node.value
         if code.called(call) != "data.DataLoader" or is_open(call) or argument(call, "collate_fn"):
             continue
         size = argument(call, "batch_size", 1)
         if size is None or code.const(size) == 1:
             continue
-        name = text(node.targets[0])
+        name = name_of(node.targets[0])
         for loop in code.loops:
             batch = isinstance(loop, ast.For) and name and name in ast.unparse(loop.iter)
-            if batch and re.search(r"\b\w+\((\w*images?|imgs), *targets?\)", code.part(loop)):
+            if batch and re.search(r"\b\w+\((\w*images?|imgs), *targets?\)", code.source_of(loop)):
                 yield call
                 break
 
@@ -160,19 +165,19 @@ def output_as_logits(code):
         module = code.called(construction(code, call.func))
         if not loss and not re.match(r"nn\.(CrossEntropy|BCE\w*|NLL)Loss$", module or ""):
             continue
-        value = code.value(call.args[0]) if call.args and text(call.args[0]) else None
+        value = code.value(call.args[0]) if call.args and name_of(call.args[0]) else None
         value = call.args[0] if call.args and isinstance(call.args[0], ast.Call) else value
         if isinstance(value, ast.Call) and _pretrained_output(code, value):
             yield call
 
 
 def _pretrained_output(code, call):
-    built = construction(code, call.func) if not code.called(call) else None
-    while method(built) in ("to", "cuda") and receiver(built) is not None:
-        built = construction(code, receiver(built))
-    if method(built) != "from_pretrained" or is_open(built):
+    constructor = construction(code, call.func) if not code.called(call) else None
+    while method(constructor) in ("to", "cuda") and receiver(constructor) is not None:
+        constructor = construction(code, receiver(constructor))
+    if method(constructor) != "from_pretrained" or is_open(constructor):
         return False
     if isinstance(code.value(call), Part) or re.search("return_dict", code.source):
         return False
-    name = text(receiver(built)) or ""
+    name = name_of(receiver(constructor)) or ""
     return bool(re.search(r"For(Sequence|Token)Classification$|ForMaskedLM$|ForCausalLM$", name))

@@ -9,16 +9,16 @@ from helpers.review.registry import rule
 from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
-    above,
+    ancestors,
     argument,
     const,
     exclusive,
-    inside,
+    is_inside,
     method,
+    name_of,
     names_in,
     place,
     receiver,
-    text,
 )
 from helpers.review.tracing import construction
 
@@ -28,14 +28,18 @@ _DECAY = re.compile(r"(?i)(decay|momentum|ema_?(rate|beta|alpha)|^beta|^alpha|^t
 @rule("fine-tuning-average-decay", "wrong", "min(")
 def decay_overwritten(code):
     """`self.decay = min(self.decay, (1 + n) / (10 + n))` in each step: it keeps the first value."""
-    for node in code.of(ast.Assign):
-        name = text(node.targets[0]) if len(node.targets) == 1 else None
+    for node in code.nodes_of(ast.Assign):
+        name = name_of(node.targets[0]) if len(node.targets) == 1 else None
         if not name or not _DECAY.search(name.rpartition(".")[2]) or "lr" in name:
             continue
-        least = [one for one in ast.walk(node.value) if text(getattr(one, "func", None)) == "min"]
-        if len(least) != 1 or len(least[0].args) != 2 or name not in map(text, least[0].args):
+        least = [
+            child
+            for child in ast.walk(node.value)
+            if name_of(getattr(child, "func", None)) == "min"
+        ]
+        if len(least) != 1 or len(least[0].args) != 2 or name not in map(name_of, least[0].args):
             continue
-        other = next(one for one in least[0].args if text(one) != name)
+        other = next(arg for arg in least[0].args if name_of(arg) != name)
         if _rises(code, other) and _in_each_step(code, node, name):
             yield node
 
@@ -46,29 +50,31 @@ def _rises(code, node):
     if not isinstance(value, ast.AST):
         return False
     quotients = [
-        one for one in ast.walk(value) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div)
+        operation
+        for operation in ast.walk(value)
+        if isinstance(operation, ast.BinOp) and isinstance(operation.op, ast.Div)
     ]
     return any(
-        names_in(one.right)
-        and any(isinstance(n, ast.BinOp | ast.Constant) for n in ast.walk(one))
-        and any(const(n) is not None for n in ast.walk(one.right))
-        for one in quotients
+        names_in(quotient.right)
+        and any(isinstance(n, ast.BinOp | ast.Constant) for n in ast.walk(quotient))
+        and any(const(n) is not None for n in ast.walk(quotient.right))
+        for quotient in quotients
     )
 
 
 def _in_each_step(code, node, name):
     """Return whether a method other than `__init__`, or a loop, updates the setting."""
     if name.startswith("self.") and node.owner is not None:
-        given = [
-            one
-            for one in node.owner.attributes[name]
-            if getattr(one.statement.scope, "name", "") == "__init__"
+        assignments = [
+            assignment
+            for assignment in node.owner.attributes[name]
+            if getattr(assignment.statement.scope, "name", "") == "__init__"
         ]
-        return len(given) == 1 and len(node.owner.attributes[name]) == 2
-    loops = [*above(node, *LOOPS)]
+        return len(assignments) == 1 and len(node.owner.attributes[name]) == 2
+    loops = [*ancestors(node, *LOOPS)]
     if not loops or not isinstance(node.targets[0], ast.Name):
         return False
-    inner = [v for v in node.scope.assigned.get(name, ()) if inside(v.statement, loops[-1])]
+    inner = [v for v in node.scope.assigned.get(name, ()) if is_inside(v.statement, loops[-1])]
     return len(inner) == 1
 
 
@@ -81,67 +87,70 @@ def total_reduced_again(code):
     for loop in code.loops:
         if not isinstance(loop, ast.For) or not batch_loop(code, loop):
             continue
-        if any(method(one) == "zero_" for one in code.calls_under(loop)):
+        if any(method(other_call) == "zero_" for other_call in code.calls_under(loop)):
             continue
         for call in code.calls_under(loop):
-            inner = next(above(call, *LOOPS), None)
-            if inner is not loop and (inner is None or not inside(inner, loop)):
+            inner = next(ancestors(call, *LOOPS), None)
+            if inner is not loop and (inner is None or not is_inside(inner, loop)):
                 continue
-            name = _reduced(code, call)
-            if name and _runs(code, loop, name, call):
+            name = _reduced_name(code, call)
+            if name and _adds_to_earlier_value(code, loop, name, call):
                 yield call
 
 
-def _reduced(code, call):
+def _reduced_name(code, call):
     """Return the name that `dist.all_reduce(total)` or a local function reduces."""
     op = argument(call, "op", 1)
     if code.called(call) == "dist.all_reduce":
         summed = op is None or re.search(r"SUM|AVG", ast.unparse(op))
-        return text(call.args[0]) if call.args and summed else None
-    up = call.parent
-    if not isinstance(up, ast.Assign) or len(up.targets) != 1 or not call.args:
+        return name_of(call.args[0]) if call.args and summed else None
+    parent = call.parent
+    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1 or not call.args:
         return None
-    name = text(up.targets[0])
-    if name is None or text(call.args[0]) != name:
+    name = name_of(parent.targets[0])
+    if name is None or name_of(call.args[0]) != name:
         return None
     functions = code.targets(call)
     reduces = len(functions) == 1 and any(
-        code.called(one) == "dist.all_reduce" for one in code.calls_under(functions[0], 2)
+        code.called(other_call) == "dist.all_reduce"
+        for other_call in code.calls_under(functions[0], 2)
     )
     return name if reduces else None
 
 
-def _runs(code, loop, name, call):
+def _adds_to_earlier_value(code, loop, name, call):
     """Return whether a loop adds to a value that is set before the loop."""
     if "[" in name:
         return False
     values = loop.scope.assigned.get(name, ())
-    before = [one for one in values if one.end < place(loop)]
+    before = [assignment for assignment in values if assignment.end < place(loop)]
     if not before:
         return False
     fresh = [
-        one
-        for one in values
-        if inside(one.statement, loop)
-        and one.statement is not call.parent
-        and name not in _reads(one.value)
+        assignment
+        for assignment in values
+        if is_inside(assignment.statement, loop)
+        and assignment.statement is not call.parent
+        and name not in _names_read(assignment.value)
     ]
     added = any(
-        isinstance(one, ast.AugAssign) and text(one.target) == name and isinstance(one.op, ast.Add)
-        for one in code.walk(loop)
+        isinstance(node, ast.AugAssign)
+        and name_of(node.target) == name
+        and isinstance(node.op, ast.Add)
+        for node in code.walk(loop)
     )
     grown = [
-        one
-        for one in values
-        if inside(one.statement, loop)
-        and one.statement is not call.parent
-        and name in _reads(one.value)
+        assignment
+        for assignment in values
+        if is_inside(assignment.statement, loop)
+        and assignment.statement is not call.parent
+        and name in _names_read(assignment.value)
     ]
-    under = [one for one in above(call, ast.If) if inside(one, loop)]
+    under = [branch for branch in ancestors(call, ast.If) if is_inside(branch, loop)]
     return not fresh and (added or bool(grown)) and not under
 
 
-def _reads(value):
+def _names_read(value):
     return names_in(value if isinstance(value, ast.AST) else value.value)
 
 
@@ -156,16 +165,16 @@ def one_norm_for_layers(code):
             continue
         layers = {}
         for call in code.calls_under(forward):
-            norm = text(call.func) or ""
+            norm = name_of(call.func) or ""
             if not norm.startswith("self.") or len(call.args) != 1 or "[" in norm:
                 continue
             if not re.match(r"nn\.(Sync)?BatchNorm", code.called(construction(code, call.func))):
                 continue
             layers.setdefault(norm, []).append((call, _layer_of(code, call.args[0])))
         for pairs in layers.values():
-            values = [one for _, one in pairs]
+            values = [pair for _, pair in pairs]
             several = len({*values}) == len(values) > 1 and None not in values
-            if several and not any(exclusive(pairs[0][0], one) for one, _ in pairs[1:]):
+            if several and not any(exclusive(pairs[0][0], pair) for pair, _ in pairs[1:]):
                 yield pairs[1][0]
 
 
@@ -180,7 +189,7 @@ def _layer_of(code, node, depth=0):
         return None
     layer = code.called(construction(code, node.func)) if not code.called(node) else ""
     if re.match(r"nn\.(Linear|Conv(Transpose)?\dd|LazyLinear|LazyConv\dd|Bilinear)$", layer):
-        name = text(node.func)
+        name = name_of(node.func)
         return name if name and name.startswith("self.") and "[" not in name else None
     if code.called(node) in ("F.relu", "F.leaky_relu", "F.dropout", "torch.relu") and node.args:
         return _layer_of(code, node.args[0], depth + 1)
@@ -195,80 +204,87 @@ def _layer_of(code, node, depth=0):
 @rule("checkpoints-resume-none", "wrong", "load_state_dict")
 def loaded_before_made(code):
     """`if self.optimizer is not None: self.optimizer.load_state_dict(…)` before `setup()`."""
-    for node in code.of(ast.If):
-        name = _guarded(node)
-        resume = code.function(node)
+    for node in code.nodes_of(ast.If):
+        name = _guarded_attribute(node)
+        resume = code.function_of(node)
         if name is None or node.orelse or not isinstance(resume, FUNCTIONS) or node.owner is None:
             continue
-        given = node.owner.attributes.get(name, [])
-        scopes = {one.statement.scope for one in given if not _is_none(one.value)}
+        assignments = node.owner.attributes.get(name, [])
+        scopes = {
+            assignment.statement.scope
+            for assignment in assignments
+            if not _is_none(assignment.value)
+        }
         constructor = code.functions.get((node.owner.name, "__init__"))
         if (
             not scopes
             or constructor is None
-            or len(scopes) == len({one.statement.scope for one in given})
+            or len(scopes) == len({assignment.statement.scope for assignment in assignments})
         ):
             continue
-        late = _reaching(code, node.owner, scopes)
+        late = _reaching_methods(code, node.owner, scopes)
         if constructor in late or resume in late:
             continue
         if _is_resumed_first(code, resume, late):
             yield node
 
 
-def _guarded(node):
+def _guarded_attribute(node):
     """Return `self.optimizer` of `if self.optimizer is not None …: self.optimizer.load…`."""
     tests = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
     names = [
-        text(one.left)
-        for one in tests
-        if isinstance(one, ast.Compare)
-        and isinstance(one.ops[0], ast.IsNot)
-        and const(one.comparators[0]) is None
-        and isinstance(one.comparators[0], ast.Constant)
+        name_of(test.left)
+        for test in tests
+        if isinstance(test, ast.Compare)
+        and isinstance(test.ops[0], ast.IsNot)
+        and const(test.comparators[0]) is None
+        and isinstance(test.comparators[0], ast.Constant)
     ]
-    names += [text(one) for one in tests if text(one)]
+    names += [name_of(test) for test in tests if name_of(test)]
     loads = [
-        text(receiver(one))
+        name_of(receiver(call))
         for statement in node.body
-        for one in ast.walk(statement)
-        if method(one) == "load_state_dict"
+        for call in ast.walk(statement)
+        if method(call) == "load_state_dict"
     ]
-    found = [one for one in names if one and one.startswith("self.") and one in loads]
-    return found[0] if len(found) == 1 else None
+    words = [name for name in names if name and name.startswith("self.") and name in loads]
+    return words[0] if len(words) == 1 else None
 
 
 def _is_none(value):
     return isinstance(value, ast.Constant) and value.value is None
 
 
-def _reaching(code, owner, scopes):
+def _reaching_methods(code, owner, scopes):
     """Return the methods that assign, and the methods that call them through `self`."""
-    found = set(scopes)
+    reaching = set(scopes)
     for _ in range(4):
         for (name, _method), function in code.functions.items():
-            if name != owner.name or function in found:
+            if name != owner.name or function in reaching:
                 continue
-            calls = [one for one in code.calls_under(function) if text(receiver(one)) == "self"]
-            inner = [code.functions.get((owner.name, method(one))) for one in calls]
-            if any(one in found for one in inner):
-                found.add(function)
-    return found
+            calls = [
+                call for call in code.calls_under(function) if name_of(receiver(call)) == "self"
+            ]
+            inner = [code.functions.get((owner.name, method(call))) for call in calls]
+            if any(callee in reaching for callee in inner):
+                reaching.add(function)
+    return reaching
 
 
 def _is_resumed_first(code, resume, late):
     """Return whether each object calls `resume` before it creates the attribute."""
-    names = {one.name for one in late}
+    names = {function.name for function in late}
     orders = []
     for call in code.calls:
         if method(call) != resume.name or receiver(call) is None or code.called(call):
             continue
         others = [
-            one
-            for one in code.calls_under(code.function(call))
-            if method(one) in names and text(receiver(one)) == text(receiver(call))
+            other_call
+            for other_call in code.calls_under(code.function_of(call))
+            if method(other_call) in names
+            and name_of(receiver(other_call)) == name_of(receiver(call))
         ]
-        before = [one for one in others if place(one) < place(call)]
+        before = [other for other in others if place(other) < place(call)]
         orders.append(bool(others) and not before)
     return bool(orders) and all(orders)
 
@@ -283,17 +299,21 @@ def norm_of_one_axis(code):
         if method(call) != "norm" or code.called(call).startswith("nn."):
             continue
         function = code.called(call) == "torch.norm"
-        given = call.args[0] if function and call.args else receiver(call)
+        operand = call.args[0] if function and call.args else receiver(call)
         dim = argument(call, "dim", 1 + function)
-        if code.const(dim) != 1 or not isinstance(given, ast.Name):
+        if code.const(dim) != 1 or not isinstance(operand, ast.Name):
             continue
-        if _less_one(call) and _gradient_of(code, given):
+        if _less_one(call) and _gradient_of(code, operand):
             yield call
 
 
 def _less_one(call):
-    up = call.parent
-    return isinstance(up, ast.BinOp) and isinstance(up.op, ast.Sub) and const(up.right) == 1
+    parent = call.parent
+    return (
+        isinstance(parent, ast.BinOp)
+        and isinstance(parent.op, ast.Sub)
+        and const(parent.right) == 1
+    )
 
 
 def _gradient_of(code, name):
@@ -311,8 +331,8 @@ def _gradient_of(code, name):
         inner = source.args[0] if method(source) == "Variable" and source.args else receiver(source)
         source = code.value(inner) if isinstance(inner, ast.Name) else inner
     parts = (
-        [one for one in ast.walk(source) if isinstance(one, ast.Name | ast.Call)]
+        [node for node in ast.walk(source) if isinstance(node, ast.Name | ast.Call)]
         if isinstance(source, ast.AST)
         else []
     )
-    return any((axes(code, one) or 0) > 2 for one in parts)
+    return any((axes(code, part) or 0) > 2 for part in parts)

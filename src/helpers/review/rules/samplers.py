@@ -5,7 +5,7 @@ import re
 
 from helpers.review.kinds import is_model, iterated
 from helpers.review.registry import rule
-from helpers.review.syntax import above, const, method, text
+from helpers.review.syntax import ancestors, const, method, name_of
 
 _POSTERIOR = re.compile(r"(?i)posterior|tilde|prev|next|var\b|variance|\beta\b|ddim")
 _NOISE = ("randn_like", "randn", "normal")
@@ -14,7 +14,7 @@ _NOISE = ("randn_like", "randn", "normal")
 @rule("diffusion-last-noise", "wrong", "cumprod|alpha_bar|alphas_bar|alpha_hat")
 def noise_in_last_step(code):
     """`x = mean + torch.sqrt(beta[t]) * torch.randn_like(x)` for every t, also for the last one."""
-    for loop in code.of(ast.For):
+    for loop in code.nodes_of(ast.For):
         if not _to_zero(loop) or not _denoises(code, loop) or _depends_on_step(code, loop):
             continue
         for node in code.walk(loop):
@@ -25,14 +25,14 @@ def noise_in_last_step(code):
 
 def _to_zero(loop):
     """Return whether a loop over the steps counts down to 0."""
-    over = iterated(loop.iter)
-    if method(over) == "reversed" and over.args:
-        inner = over.args[0]
+    iterable = iterated(loop.iter)
+    if method(iterable) == "reversed" and iterable.args:
+        inner = iterable.args[0]
         first = inner.args[0] if method(inner) == "range" and len(inner.args) > 1 else None
         return method(inner) == "range" and (first is None or const(first) == 0)
-    if method(over) != "range" or len(over.args) != 3:
+    if method(iterable) != "range" or len(iterable.args) != 3:
         return False
-    return const(over.args[1]) == const(over.args[2]) == -1
+    return const(iterable.args[1]) == const(iterable.args[2]) == -1
 
 
 def _denoises(code, loop):
@@ -45,26 +45,32 @@ def _denoises(code, loop):
 
 def _depends_on_step(code, loop):
     """Return whether a condition or a mask may leave the noise out of the last step."""
-    if any(isinstance(one, ast.If | ast.IfExp | ast.Compare) for one in code.walk(loop)):
+    if any(isinstance(node, ast.If | ast.IfExp | ast.Compare) for node in code.walk(loop)):
         return True
-    return bool(re.search(r"(?i)mask|nonzero", code.part(loop)))
+    return bool(re.search(r"(?i)mask|nonzero", code.source_of(loop)))
 
 
 def _adds_noise(code, node, loop):
     """Return whether a sum contains new noise times the square root of β of the step."""
     for side in (node.left, node.right):
         factors = _factors(side)
-        drawn = [one for one in factors if _is_noise(code, one, loop)]
-        others = [code.resolved(one) if text(one) else one for one in factors if one not in drawn]
-        written = " ".join(ast.unparse(one) for one in (*factors, *others) if _is_node(one))
+        drawn = [factor for factor in factors if _is_noise(code, factor, loop)]
+        others = [
+            code.resolved(factor) if name_of(factor) else factor
+            for factor in factors
+            if factor not in drawn
+        ]
+        written = " ".join(
+            ast.unparse(factor) for factor in (*factors, *others) if _is_node(factor)
+        )
         if len(drawn) == 1 and others and re.search(r"(?i)beta", written):
             if not _POSTERIOR.search(written):
                 return True
     return False
 
 
-def _is_node(one):
-    return isinstance(one, ast.AST)
+def _is_node(node):
+    return isinstance(node, ast.AST)
 
 
 def _factors(node):
@@ -76,4 +82,4 @@ def _factors(node):
 def _is_noise(code, node, loop):
     value = code.value(node) if isinstance(node, ast.Name) else node
     drawn = isinstance(value, ast.Call) and method(value) in _NOISE
-    return drawn and loop in above(value, ast.For)
+    return drawn and loop in ancestors(value, ast.For)

@@ -6,7 +6,7 @@ import re
 from helpers.review.kinds import kind
 from helpers.review.registry import rule
 from helpers.review.rules.formulas import keeps_true, number, softmax_inputs
-from helpers.review.syntax import argument, const, inside, method, names_in, receiver, text
+from helpers.review.syntax import argument, const, is_inside, method, name_of, names_in, receiver
 from helpers.review.tracing import construction
 
 
@@ -29,77 +29,85 @@ _MASKED = re.compile(r"(?i)(^|[._])(\w*mask|tril|causal)$")
 @rule("attention-mask-multiplied", "wrong", "mask|tril|causal")
 def mask_multiplied(code):
     """`softmax(scores * mask)`: a score of 0 still has a weight."""
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         if not isinstance(node.op, ast.Mult) or isinstance(node.parent, ast.BinOp):
             continue
         for scores, mask in ((node.left, node.right), (node.right, node.left)):
-            if _MASKED.search(text(mask) or "") and _products(code, scores):
+            if _MASKED.search(name_of(mask) or "") and _products(code, scores):
                 if _is_softmaxed(code, node) and not _filled_later(code, node):
                     yield node
 
 
 def _filled_later(code, node):
     """Return whether `scores += …` or `scores.masked_fill_(…)` follows the product."""
-    name = text(node.parent.targets[0]) if isinstance(node.parent, ast.Assign) else None
-    changes = [one.target for one in code.of(ast.AugAssign) if one.scope is node.scope]
-    changes += [receiver(one) for one in code.calls if method(one).endswith("_")]
-    return any(name and text(one) == name and one.lineno > node.lineno for one in changes)
+    name = name_of(node.parent.targets[0]) if isinstance(node.parent, ast.Assign) else None
+    changes = [
+        statement.target
+        for statement in code.nodes_of(ast.AugAssign)
+        if statement.scope is node.scope
+    ]
+    changes += [receiver(call) for call in code.calls if method(call).endswith("_")]
+    return any(
+        name and name_of(change) == name and change.lineno > node.lineno for change in changes
+    )
 
 
 def _is_softmaxed(code, node):
-    up = node.parent
-    if isinstance(up, ast.Call) and method(up) == "softmax":
+    parent = node.parent
+    if isinstance(parent, ast.Call) and method(parent) == "softmax":
         return True
-    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+    name = name_of(parent.targets[0]) if isinstance(parent, ast.Assign) else None
     return name is not None and any(
-        code.value(one) is node for one in softmax_inputs(code, node.scope) if text(one) == name
+        code.value(softmax_input) is node
+        for softmax_input in softmax_inputs(code, node.scope)
+        if name_of(softmax_input) == name
     )
 
 
 @rule("attention-mask-sign", "wrong", "pad|tril|triu")
 def mask_reversed_by_sum(code):
     """`scores + (ids != pad) * -1e9`: the visible positions are masked."""
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         if not isinstance(node.op, ast.Mult):
             continue
-        up = node.parent
-        if not isinstance(up, ast.BinOp | ast.AugAssign) or not isinstance(
-            up.op, ast.Add | ast.Sub
+        parent = node.parent
+        if not isinstance(parent, ast.BinOp | ast.AugAssign) or not isinstance(
+            parent.op, ast.Add | ast.Sub
         ):
             continue
         for mask, value in ((node.left, node.right), (node.right, node.left)):
             size = number(code, value)
             if size is None or abs(size) < 1000:
                 continue
-            low = size < 0 if isinstance(up.op, ast.Add) else size > 0
-            if isinstance(up.op, ast.Sub) and node is getattr(up, "left", None):
+            low = size < 0 if isinstance(parent.op, ast.Add) else size > 0
+            if isinstance(parent.op, ast.Sub) and node is getattr(parent, "left", None):
                 continue
-            if low and _keeps(code, mask) is True:
+            if low and _mask_keeps_ones(code, mask) is True:
                 yield node
 
 
-def _keeps(code, node):
+def _mask_keeps_ones(code, node):
     """Return whether 1 in a mask means visible, including `1 - mask`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and const(node.left) == 1:
-        inner = _keeps(code, node.right)
+        inner = _mask_keeps_ones(code, node.right)
         return None if inner is None else not inner
     if isinstance(node, ast.Name) and isinstance(value := code.value(node), ast.AST):
-        return _keeps(code, value)
+        return _mask_keeps_ones(code, value)
     if method(node) in ("float", "long", "int", "double", "half") and receiver(node) is not None:
-        return _keeps(code, receiver(node))
+        return _mask_keeps_ones(code, receiver(node))
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
-        if all(isinstance(one, ast.Slice | ast.Constant) for one in node.slice.elts):
-            return _keeps(code, node.value)
+        if all(isinstance(element, ast.Slice | ast.Constant) for element in node.slice.elts):
+            return _mask_keeps_ones(code, node.value)
     return keeps_true(code, node)
 
 
-def _splits(code, node):
+def _splits_softmax(code, node):
     """Return True for `w.view(b, n, k)` of `w = softmax(scores.view(b * n, k))`."""
     if method(node) not in ("view", "reshape") or len(getattr(node, "args", ())) < 3:
         return False
     value = code.value(receiver(node)) if isinstance(receiver(node), ast.Name) else None
-    given = value.args[0] if isinstance(value, ast.Call) and value.args else None
-    before = code.value(given) if isinstance(given, ast.Name) else given
+    operand = value.args[0] if isinstance(value, ast.Call) and value.args else None
+    before = code.value(operand) if isinstance(operand, ast.Name) else operand
     same = method(before) in ("view", "reshape") and len(before.args) > 1
     return same and ast.dump(before.args[-1]) == ast.dump(node.args[-1])
 
@@ -111,7 +119,7 @@ def _softmax(code, node):
             node = code.value(node)
         elif re.search(r"(?i)drop", method(node)) and getattr(node, "args", ()):
             node = node.args[0]
-        elif _splits(code, node):
+        elif _splits_softmax(code, node):
             node = receiver(node)
         else:
             break
@@ -133,16 +141,16 @@ _ATTENTION = re.compile(r"(?i)\batt|attn|attention|scores?|energ|weights?|alpha|
 def _attends(code, weights, call):
     """Return whether a softmax is over a product of queries and keys, or named as attention."""
     first = call.args[0] if call.args else None
-    given = first if first is not None and const(first) is None else receiver(call)
-    named = f"{text(weights)} {text(given)}"
-    return _ATTENTION.search(named) is not None or _products(code, given)
+    operand = first if first is not None and const(first) is None else receiver(call)
+    named = f"{name_of(weights)} {name_of(operand)}"
+    return _ATTENTION.search(named) is not None or _products(code, operand)
 
 
 @rule("attention-softmax-axis", "wrong", "oftmax")
 def softmax_over_other_axis(code):
     """`softmax(scores, dim=1)` and `bmm(weights, values)`, which sums over the last axis."""
     calls = set()
-    for node in code.of(ast.Call, ast.BinOp):
+    for node in code.nodes_of(ast.Call, ast.BinOp):
         for weights, axis in _contracted(code, node):
             call, dim = _softmax(code, weights)
             if call is None or not isinstance(dim, int) or isinstance(dim, bool):
@@ -166,25 +174,25 @@ def _least_axes(code, node, depth=0):
     if isinstance(node, ast.Name):
         return _least_axes(code, code.value(node), depth + 1)
     if isinstance(node, ast.BinOp):
-        return max(_least_axes(code, one, depth + 1) for one in (node.left, node.right))
+        return max(_least_axes(code, side, depth + 1) for side in (node.left, node.right))
     if not isinstance(node, ast.Call):
         return 0
-    own = receiver(node) if not code.called(node) else None
-    dims = [value for one in node.args if type(value := const(one)) is int]
-    if method(node) == "transpose" and own is not None and sorted(dims) == [-2, -1]:
-        return max(3, _least_axes(code, own, depth + 1))  # a matrix has `own.T`
-    if method(node) == "transpose" and own is not None and len(dims) == 2:
-        return max(max(dims) + 1, _least_axes(code, own, depth + 1))
-    if method(node) == "permute" and own is not None:
+    base = receiver(node) if not code.called(node) else None
+    dims = [value for arg in node.args if type(value := const(arg)) is int]
+    if method(node) == "transpose" and base is not None and sorted(dims) == [-2, -1]:
+        return max(3, _least_axes(code, base, depth + 1))  # a matrix has `base.T`
+    if method(node) == "transpose" and base is not None and len(dims) == 2:
+        return max(max(dims) + 1, _least_axes(code, base, depth + 1))
+    if method(node) == "permute" and base is not None:
         return len(node.args) if len(node.args) > 1 else 0
-    if method(node) in ("view", "reshape") and own is not None and len(node.args) > 1:
+    if method(node) in ("view", "reshape") and base is not None and len(node.args) > 1:
         return len(node.args)
     if method(node) in ("view", "reshape", "sum", "mean", "squeeze", "flatten"):
         return 0
     if method(node) == "bmm":
         return 3
-    parts = node.args if own is None or text(own) == "self" else [own, *node.args[:1]]
-    return max((_least_axes(code, one, depth + 1) for one in parts), default=0)
+    parts = node.args if base is None or name_of(base) == "self" else [base, *node.args[:1]]
+    return max((_least_axes(code, part, depth + 1) for part in parts), default=0)
 
 
 def _contracted(code, node):
@@ -244,12 +252,12 @@ def decoder_without_mask(code):
         if name not in ("nn.Transformer", "nn.TransformerDecoder") or len(call.args) > 2:
             continue
         alone = r"(?i)step|generat|decode|infer|predict|sampl|greedy|beam|translat"
-        if re.search(alone, getattr(code.function(call), "name", "")):
+        if re.search(alone, getattr(code.function_of(call), "name", "")):
             continue  # the last position only is used
-        if any(one.arg in (None, "tgt_mask", "tgt_is_causal") for one in call.keywords):
+        if any(keyword.arg in (None, "tgt_mask", "tgt_is_causal") for keyword in call.keywords):
             continue
-        at = 1 if name == "nn.Transformer" else 0
-        target = argument(call, "tgt", at)
+        position = 1 if name == "nn.Transformer" else 0
+        target = argument(call, "tgt", position)
         if target is not None and _embedded_tokens(code, target, 0):
             yield call
 
@@ -262,11 +270,11 @@ def _embedded_tokens(code, node, depth):
         value = code.value(node)
         return (
             isinstance(value, ast.AST)
-            and not inside(node, value)
+            and not is_inside(node, value)
             and _embedded_tokens(code, value, depth + 1)
         )
     if isinstance(node, ast.BinOp):
-        return any(_embedded_tokens(code, one, depth + 1) for one in (node.left, node.right))
+        return any(_embedded_tokens(code, side, depth + 1) for side in (node.left, node.right))
     if not isinstance(node, ast.Call):
         return False
     constructor = construction(code, node.func) if not code.called(node) else None
@@ -275,22 +283,22 @@ def _embedded_tokens(code, node, depth):
         decodes = re.search("(?i)decod|caption", getattr(node.owner, "name", ""))
         return bool(decodes or re.search(r"(?i)tgt|trg|target|dec|caption|\by\b", names))
     inner = [*node.args[:1], *([receiver(node)] if receiver(node) is not None else [])]
-    return any(_embedded_tokens(code, one, depth + 1) for one in inner)
+    return any(_embedded_tokens(code, arg, depth + 1) for arg in inner)
 
 
 @rule("attention-scale", "wrong", "head_dim|dim_head|d_head|head_size|d_k|depth")
 def scaled_by_model(code):
     """`softmax(scores / embed_size ** 0.5)` of heads with `embed_size // heads` features."""
     for node in code.classes.values():
-        whole = _split_width(node)
+        split_width = _split_width(node)
         forward = code.functions.get((node.name, "forward"))
-        for call in code.calls_under(forward) if forward is not None and whole else ():
+        for call in code.calls_under(forward) if forward is not None and split_width else ():
             if method(call) != "softmax" or not code.called(call) or not call.args:
                 continue
             scores = call.args[0]
             scores = code.value(scores) if isinstance(scores, ast.Name) else scores
-            root = _root(code, scores.right) if _is_division(scores) else None
-            if root is not None and text(root) in whole:
+            root = _root_argument(code, scores.right) if _is_division(scores) else None
+            if root is not None and name_of(root) in split_width:
                 yield scores
 
 
@@ -302,8 +310,8 @@ def _split_width(owner):
         if isinstance(value, ast.BinOp) and isinstance(value.op, ast.FloorDiv):
             heads = re.search("head", ast.unparse(value.right))
             if heads and re.search(r"(?i)dim|d_k|d_head|depth|size", name):
-                width = text(value.left)
-                same = [n for n, v in owner.attributes.items() if text(v[0].value) == width]
+                width = name_of(value.left)
+                same = [n for n, v in owner.attributes.items() if name_of(v[0].value) == width]
                 names |= {width, *same} - {None}
     return names
 
@@ -312,7 +320,7 @@ def _is_division(node):
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
 
 
-def _root(code, node):
+def _root_argument(code, node):
     """Return `d` of `d ** 0.5`, `d ** (1 / 2)` and `math.sqrt(d)`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         return node.left if ast.unparse(node.right) in ("0.5", "1 / 2") else None

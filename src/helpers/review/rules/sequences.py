@@ -3,19 +3,19 @@
 import ast
 import re
 
-from helpers.review.code import Part, parameter
+from helpers.review.code import Part, has_parameter
 from helpers.review.kinds import kind
 from helpers.review.registry import rule
 from helpers.review.rules.modules import module_classes
 from helpers.review.syntax import (
-    above,
+    ancestors,
     argument,
     const,
-    inside,
+    is_inside,
     method,
+    name_of,
     names_in,
     receiver,
-    text,
 )
 from helpers.review.tracing import construction, layers
 
@@ -34,41 +34,47 @@ def batch_first(code):
         name = code.called(call)
         if name not in (*_RECURRENT, *_LAYERS) or any(k.arg is None for k in call.keywords):
             continue
-        given = argument(call, "batch_first", _RECURRENT.get(name))
-        if given is not None and const(given) is not False or call.owner is None:
+        batch_first_argument = argument(call, "batch_first", _RECURRENT.get(name))
+        if (
+            batch_first_argument is not None
+            and const(batch_first_argument) is not False
+            or call.owner is None
+        ):
             continue
         layer = _attribute(code, call)
         forward = code.functions.get((call.owner.name, "forward"))
-        if forward is None or layer is None or _MOVED.search(code.part(forward)):
+        if forward is None or layer is None or _MOVED.search(code.source_of(forward)):
             continue
         last = name in _RECURRENT and _takes_last(code, forward, layer)
         last = last or name in _LAYERS and _pools_second(code, forward, layer)
-        if last or any(_batch_leads(code, one) for one in _inputs(code, forward, layer)):
+        if last or any(
+            _batch_leads(code, input_node) for input_node in _inputs(code, forward, layer)
+        ):
             yield call
 
 
 def _attribute(code, call):
     """Return the attribute that stores the layer, or `nn.TransformerEncoder(layer, n)` of it."""
-    up = call.parent
-    while isinstance(up, ast.Call):
-        up = up.parent
-    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
+    ancestor = call.parent
+    while isinstance(ancestor, ast.Call):
+        ancestor = ancestor.parent
+    name = name_of(ancestor.targets[0]) if isinstance(ancestor, ast.Assign) else None
     if name is None or name.startswith("self."):
         return name
     for other in code.calls:
         if code.called(other).startswith("nn.Transformer") and other.owner is call.owner:
-            if any(text(one) == name for one in other.args) and isinstance(
+            if any(name_of(arg) == name for arg in other.args) and isinstance(
                 other.parent, ast.Assign
             ):
-                return text(other.parent.targets[0])
+                return name_of(other.parent.targets[0])
     return None
 
 
 def _inputs(code, forward, layer):
     """Yield the first arguments of the calls of a layer."""
-    for one in code.walk(forward):
-        if isinstance(one, ast.Call) and text(one.func) == layer and one.args:
-            yield one.args[0]
+    for call in code.walk(forward):
+        if isinstance(call, ast.Call) and name_of(call.func) == layer and call.args:
+            yield call.args[0]
 
 
 _BATCH = re.compile(r"(?i)(n_?|num_)?(b|bs|bsz|batch(es)?(_?size)?)")
@@ -82,10 +88,10 @@ def _batch_leads(code, node, depth=0):
         value = code.value(node)
         if isinstance(value, ast.AST):
             return value is not node and _batch_leads(code, value, depth + 1)
-        own = isinstance(node, ast.Name) and parameter(node.scope, node.id)
-        return own and value is None and _given_batch(code, node)
+        is_parameter = isinstance(node, ast.Name) and has_parameter(node.scope, node.id)
+        return is_parameter and value is None and _given_batch(code, node)
     if isinstance(node, ast.BinOp):
-        return any(_batch_leads(code, one, depth + 1) for one in (node.left, node.right))
+        return any(_batch_leads(code, side, depth + 1) for side in (node.left, node.right))
     if not isinstance(node, ast.Call):
         return False
     if method(node) in ("view", "reshape") and node.args and not code.called(node):
@@ -97,7 +103,7 @@ def _batch_leads(code, node, depth=0):
         return _batch_leads(code, receiver(node), depth + 1)
     layer = code.called(construction(code, node.func)) if not code.called(node) else ""
     same = layer in ("nn.Embedding", "nn.Linear", "nn.Dropout", "nn.LayerNorm")
-    same = same or re.search(r"(?i)^self\.(pos|pe$|drop)", text(node.func) or "")
+    same = same or re.search(r"(?i)^self\.(pos|pe$|drop)", name_of(node.func) or "")
     same = same or code.called(node) in ("F.relu", "F.dropout", "torch.relu", "torch.tanh")
     return bool(same and node.args) and _batch_leads(code, node.args[0], depth + 1)
 
@@ -107,11 +113,11 @@ def _given_batch(code, node):
     forward, owner = node.scope, node.owner
     if owner is None or getattr(forward, "name", "") != "forward":
         return False
-    names = [one.arg for one in forward.args.args]
-    at = names.index(node.id) - 1 if node.id in names else -1
+    names = [parameter.arg for parameter in forward.args.args]
+    position = names.index(node.id) - 1 if node.id in names else -1
     calls = [c for c in code.calls if kind(code, c.func) == f"module:{owner.name}"]
-    given = [c.args[at] for c in calls if 0 <= at < len(c.args)]
-    return bool(given) and all(_of_loader(code, one, 0) for one in given)
+    args = [c.args[position] for c in calls if 0 <= position < len(c.args)]
+    return bool(args) and all(_of_loader(code, arg, 0) for arg in args)
 
 
 def _of_loader(code, node, depth):
@@ -142,12 +148,12 @@ def _takes_last(code, forward, name):
     outputs = set()
     for node in code.walk(forward):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            if text(node.value.func) == name:
+            if name_of(node.value.func) == name:
                 target = node.targets[0]
                 several = isinstance(target, ast.Tuple) and target.elts
-                outputs.add(text(target.elts[0]) if several else text(target))
+                outputs.add(name_of(target.elts[0]) if several else name_of(target))
     return any(
-        isinstance(node, ast.Subscript) and text(node.value) in outputs and last_step(node)
+        isinstance(node, ast.Subscript) and name_of(node.value) in outputs and last_step(node)
         for node in code.walk(forward)
     )
 
@@ -156,13 +162,13 @@ def _pools_second(code, forward, name):
     """Return whether `out.mean(dim=1)` or `out[:, 0]` of a transformer is one vector per sample."""
     for node in code.walk(forward):
         if isinstance(node, ast.Call) and method(node) == "mean" and not code.called(node):
-            whole, dim = receiver(node), const(argument(node, "dim", 0))
+            base, dim = receiver(node), const(argument(node, "dim", 0))
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
-            whole, dim = node.value, 1 if last_step(node, (0, -1)) else None
+            base, dim = node.value, 1 if last_step(node, (0, -1)) else None
         else:
             continue
-        value = code.value(whole) if isinstance(whole, ast.Name) else whole
-        if dim == 1 and isinstance(value, ast.Call) and text(value.func) == name:
+        value = code.value(base) if isinstance(base, ast.Name) else base
+        if dim == 1 and isinstance(value, ast.Call) and name_of(value.func) == name:
             return True
     return False
 
@@ -172,8 +178,8 @@ def last_step(node, places=(-1,)):
     if not isinstance(node.slice, ast.Tuple):
         return False
     first, second = (*node.slice.elts, None, None)[:2]
-    whole = isinstance(first, ast.Slice) and first.lower is None and first.upper is None
-    return whole and const(second) in places
+    all_rows = isinstance(first, ast.Slice) and first.lower is None and first.upper is None
+    return all_rows and const(second) in places
 
 
 @rule("sequences-padded-last", "wrong")
@@ -185,10 +191,14 @@ def last_of_padded(code):
         ):
             continue
         target = call.parent.targets[0]
-        name = text(target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target)
+        name = name_of(target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target)
         leads = code.const(argument(call, "batch_first", 1)) is True
-        for node in code.of(ast.Subscript):
-            if node.scope is call.scope and text(node.value) == name and node.lineno > call.lineno:
+        for node in code.nodes_of(ast.Subscript):
+            if (
+                node.scope is call.scope
+                and name_of(node.value) == name
+                and node.lineno > call.lineno
+            ):
                 value = code.value(node.value)
                 same = isinstance(value, Part) and value.value is call or value is call
                 if same and (last_step(node) if leads else const(node.slice) == -1):
@@ -199,17 +209,19 @@ def last_of_padded(code):
 def _lengths_unused(code):
     """`forward(self, x, lengths)` with `out[:, -1]` of a recurrent layer, and unused lengths."""
     for (owner, name), function in code.functions.items():
-        given = [one.arg for one in function.args.args if re.search(_LENGTHS, one.arg)]
-        if owner is None or name != "forward" or not given or "Embedding(" not in code.source:
+        names = [
+            parameter.arg for parameter in function.args.args if re.search(_LENGTHS, parameter.arg)
+        ]
+        if owner is None or name != "forward" or not names or "Embedding(" not in code.source:
             continue
-        if any(code.uses(function, one) for one in given):
+        if any(code.uses(function, word) for word in names):
             continue
         for node in code.walk(function):
             value = code.value(node.value) if isinstance(node, ast.Subscript) else None
             if not isinstance(value, Part) or value.index != 0 or not last_step(node):
                 continue
-            built = construction(code, getattr(value.value, "func", None))
-            if code.called(built) in ("nn.LSTM", "nn.GRU", "nn.RNN"):
+            constructor = construction(code, getattr(value.value, "func", None))
+            if code.called(constructor) in ("nn.LSTM", "nn.GRU", "nn.RNN"):
                 yield node
 
 
@@ -221,16 +233,16 @@ def hidden_viewed(code):
     """`h_n.view(batch, -1)` of several layers or directions: it mixes samples."""
     for node in module_classes(code):
         forward = code.functions.get((node.name, "forward"))
-        for layer in _several(code, node) if forward is not None else ():
-            names = _states(code, forward, layer)
+        for layer in _layers_with_several_states(code, node) if forward is not None else ():
+            names = _state_names(code, forward, layer)
             for call in code.methods(forward, "view", "reshape"):
-                known = text(receiver(call)) in names or _is_state(code, call, layer)
+                known = name_of(receiver(call)) in names or _is_state(code, call, layer)
                 if known and not code.called(call):
-                    if _joins(call) or _joins_layers(call):
+                    if _joins_states(call) or _joins_layers(call):
                         yield call
 
 
-def _several(code, owner):
+def _layers_with_several_states(code, owner):
     """Yield the attributes with recurrent layers that have several layers or directions."""
     for name, values in owner.attributes.items():
         layer = values[0].value
@@ -244,31 +256,31 @@ def _several(code, owner):
 
 def _is_state(code, call, layer):
     """Return whether `hidden` of `hidden.view(…)` comes from `_, hidden = self.rnn(x)`."""
-    given = receiver(call)
-    state = code.value(given) if isinstance(given, ast.Name) else None
+    operand = receiver(call)
+    state = code.value(operand) if isinstance(operand, ast.Name) else None
     return (
         isinstance(state, Part)
         and state.index == 1
-        and text(getattr(state.value, "func", None)) == layer
+        and name_of(getattr(state.value, "func", None)) == layer
     )
 
 
-def _states(code, forward, layer):
+def _state_names(code, forward, layer):
     """Return the names of the last states, in `_, h` and `_, (h, c)`."""
     names = set()
     for node in code.walk(forward):
-        if isinstance(node, ast.Assign) and text(getattr(node.value, "func", None)) == layer:
+        if isinstance(node, ast.Assign) and name_of(getattr(node.value, "func", None)) == layer:
             target = node.targets[0]
             state = target.elts[-1] if isinstance(target, ast.Tuple) and target.elts else None
-            for one in state.elts if isinstance(state, ast.Tuple) else [state]:
-                changed = list(forward.assigned.get(text(one) or "", ()))
-                again = len(changed) == 2 and _first_of(forward, text(one))
-                if text(one) not in (None, "_") and (len(changed) == 1 or again):
-                    names.add(text(one))
+            for element in state.elts if isinstance(state, ast.Tuple) else [state]:
+                changed = list(forward.assigned.get(name_of(element) or "", ()))
+                again = len(changed) == 2 and _first_of(forward, name_of(element))
+                if name_of(element) not in (None, "_") and (len(changed) == 1 or again):
+                    names.add(name_of(element))
     return names
 
 
-def _joins(call):
+def _joins_states(call):
     """Return True for the sizes `(batch, -1)` and `(-1, 2 * hidden)` of several layers."""
     first, second = (*call.args, None, None)[:2]
     product = isinstance(second, ast.BinOp) and isinstance(second.op, ast.Mult)
@@ -289,7 +301,9 @@ def _joins_layers(call):
 @rule("losses-padding", "wrong")
 def padding_counted(code):
     """`cross_entropy(out.view(-1, n), y.view(-1))` of `pad_sequence` without `ignore_index`."""
-    padded = [one for one in code.calls if code.called(one) == "rnn.pad_sequence"]
+    padded = [
+        other_call for other_call in code.calls if code.called(other_call) == "rnn.pad_sequence"
+    ]
     kept = r"ignore_index|mask|-100|pack_padded|reduction|reduce=|IGNORE"
     if re.search(kept, code.source) or not padded and not _fills_up(code):
         return
@@ -297,28 +311,32 @@ def padding_counted(code):
         loss = code.called(call) == "F.cross_entropy" or kind(code, call.func) == (
             "lossfn:CrossEntropyLoss"
         )
-        if loss and len(call.args) == 2 and all(_flat(code.resolved(one)) for one in call.args):
+        if (
+            loss
+            and len(call.args) == 2
+            and all(_is_flattened(code.resolved(arg)) for arg in call.args)
+        ):
             yield call
 
 
 def _fills_up(code):
     """Return whether the file pads with `[pad] * (length - len(ids))` and shifts the targets."""
     filled = any(
-        isinstance(one.op, ast.Mult)
-        and isinstance(one.left, ast.List)
-        and len(one.left.elts) == 1
-        and re.search(r"(?i)pad", ast.unparse(one.left) + code.part(one))
-        and re.search(r" - len\(", ast.unparse(one.right))
-        for one in code.of(ast.BinOp)
+        isinstance(operation.op, ast.Mult)
+        and isinstance(operation.left, ast.List)
+        and len(operation.left.elts) == 1
+        and re.search(r"(?i)pad", ast.unparse(operation.left) + code.source_of(operation))
+        and re.search(r" - len\(", ast.unparse(operation.right))
+        for operation in code.nodes_of(ast.BinOp)
     )
     return filled and re.search(r"\[:, 1:\]|\[1:\]", code.source)
 
 
-def _flat(node):
+def _is_flattened(node):
     """Return True for `x.view(-1)` and `x.reshape(-1, n)`."""
     sizes = method(node) in ("view", "reshape") and node.args and const(node.args[0]) == -1
-    whole = method(node) == "flatten" and (not node.args or const(node.args[0]) == 0)
-    return bool(sizes) or whole
+    flattens = method(node) == "flatten" and (not node.args or const(node.args[0]) == 0)
+    return bool(sizes) or flattens
 
 
 @rule("sequences-last-sample", "wrong", "batch_first")
@@ -333,26 +351,30 @@ def last_of_batch(code):
         ):
             continue
         layer, forward = _attribute(code, call), code.functions.get((call.owner.name, "forward"))
-        if layer is None or forward is None or _MOVED.search(code.part(forward)):
+        if layer is None or forward is None or _MOVED.search(code.source_of(forward)):
             continue
-        if "unsqueeze(0)" in code.part(forward):
+        if "unsqueeze(0)" in code.source_of(forward):
             continue  # a batch of one sequence
         for node in ast.walk(forward):
-            at = getattr(node, "slice", None)
-            at = at.elts[0] if isinstance(at, ast.Tuple) and _rest_is_whole(at) else at
-            taken = isinstance(node, ast.Subscript) and const(at) == -1
+            index = getattr(node, "slice", None)
+            index = (
+                index.elts[0] if isinstance(index, ast.Tuple) and _rest_is_whole(index) else index
+            )
+            taken = isinstance(node, ast.Subscript) and const(index) == -1
             value = code.value(node.value) if taken and isinstance(node.value, ast.Name) else None
             source = value.value if isinstance(value, Part) and value.index == 0 else None
-            if isinstance(source, ast.Call) and text(source.func) == layer:
+            if isinstance(source, ast.Call) and name_of(source.func) == layer:
                 targets = getattr(source.parent, "targets", ())
-                outputs = [getattr(one, "elts", [None])[0] for one in targets]
-                if text(node.value) in map(text, outputs):  # not `_, (h, c)`
+                outputs = [getattr(target, "elts", [None])[0] for target in targets]
+                if name_of(node.value) in map(name_of, outputs):  # not `_, (h, c)`
                     yield node
 
 
-def _rest_is_whole(at):
+def _rest_is_whole(index):
     """Return whether an index is `-1, :, :`, and not `-1, :, 0`."""
-    return all(isinstance(one, ast.Slice) and ast.unparse(one) == ":" for one in at.elts[1:])
+    return all(
+        isinstance(element, ast.Slice) and ast.unparse(element) == ":" for element in index.elts[1:]
+    )
 
 
 def _counted_positions(code):
@@ -363,29 +385,40 @@ def _counted_positions(code):
         counted = re.fullmatch(
             r"(?:len\((\w+)\)|(\w+)\.(?:size\(0\)|shape\[0\]))", ast.unparse(call.args[0])
         )
-        forward = code.function(call)
+        forward = code.function_of(call)
         if counted is None or getattr(forward, "name", "") != "forward":
             continue
-        given, name = counted[1] or counted[2], _name_of(call)
-        for one in code.calls_under(forward):
-            if code.called(construction(code, one.func)) != "nn.Embedding" or not one.args:
+        tokens, name = counted[1] or counted[2], _name_of(call)
+        for other_call in code.calls_under(forward):
+            if (
+                code.called(construction(code, other_call.func)) != "nn.Embedding"
+                or not other_call.args
+            ):
                 continue
-            added = isinstance(one.parent, ast.BinOp) and isinstance(one.parent.op, ast.Add)
-            if not added or not (text(one.args[0]) == name or inside(call, one)):
+            added = isinstance(other_call.parent, ast.BinOp) and isinstance(
+                other_call.parent.op, ast.Add
+            )
+            if not added or not (
+                name_of(other_call.args[0]) == name or is_inside(call, other_call)
+            ):
                 continue
             if any(
                 isinstance(other, ast.Call)
-                and text(other.args[0] if other.args else None) == given
+                and name_of(other.args[0] if other.args else None) == tokens
                 and code.called(construction(code, other.func)) == "nn.Embedding"
-                for other in ast.walk(one.parent)
+                for other in ast.walk(other_call.parent)
             ):
                 yield call
 
 
 def _name_of(call):
     """Return the name that an expression around a call is assigned to."""
-    up = next(above(call, ast.Assign), None)
-    return text(up.targets[0]) if up is not None and len(up.targets) == 1 else None
+    assignment = next(ancestors(call, ast.Assign), None)
+    return (
+        name_of(assignment.targets[0])
+        if assignment is not None and len(assignment.targets) == 1
+        else None
+    )
 
 
 @rule("attention-position-axis", "wrong", "batch_first")
@@ -400,18 +433,18 @@ def positions_of_batch(code):
     ):
         return
     yield from _counted_positions(code)
-    for node in code.of(ast.Subscript):
-        table = re.fullmatch(r"self\.(pe|pos\w*|encoding)(\.data)?", text(node.value) or "")
-        at = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
-        upper = at.upper if table and isinstance(at, ast.Slice) else None
+    for node in code.nodes_of(ast.Subscript):
+        table = re.fullmatch(r"self\.(pe|pos\w*|encoding)(\.data)?", name_of(node.value) or "")
+        index = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
+        upper = index.upper if table and isinstance(index, ast.Slice) else None
         counted = re.fullmatch(
             r"(\w+)\.(size\(0\)|shape\[0\])", ast.unparse(upper) if upper else ""
         )
         added = isinstance(node.parent, ast.BinOp) and isinstance(node.parent.op, ast.Add)
-        if re.search(r"\.dim\(\)|\.ndim", code.part(code.function(node))):
+        if re.search(r"\.dim\(\)|\.ndim", code.source_of(code.function_of(node))):
             continue  # a sequence without a batch
-        if counted and added and counted[1] in map(text, (node.parent.left, node.parent.right)):
-            samples = [one for loop in above(node, ast.For) for one in names_in(loop.target)]
+        if counted and added and counted[1] in map(name_of, (node.parent.left, node.parent.right)):
+            samples = [name for loop in ancestors(node, ast.For) for name in names_in(loop.target)]
             if counted[1] not in samples:
                 yield node
 
@@ -419,14 +452,16 @@ def positions_of_batch(code):
 @rule("attention-position-one", "wrong", "self.")
 def one_position(code):
     """`x + self.pe[:, x.size(1)]`: an index where a slice belongs, so all get one position."""
-    for node in code.of(ast.Subscript):
-        table = re.fullmatch(r"self\.(pe|pos\w*|\w*enc(oding)?s?)(\.data)?", text(node.value) or "")
+    for node in code.nodes_of(ast.Subscript):
+        table = re.fullmatch(
+            r"self\.(pe|pos\w*|\w*enc(oding)?s?)(\.data)?", name_of(node.value) or ""
+        )
         axes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        up = node.parent
-        added = table and isinstance(up, ast.BinOp) and isinstance(up.op, ast.Add)
-        for at in axes if added else ():
-            counted = re.fullmatch(r"(\w+)\.(size\(-?\d\)|shape\[-?\d\])", ast.unparse(at))
-            if counted and counted[1] in map(text, (up.left, up.right)):
+        parent = node.parent
+        added = table and isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Add)
+        for axis in axes if added else ():
+            counted = re.fullmatch(r"(\w+)\.(size\(-?\d\)|shape\[-?\d\])", ast.unparse(axis))
+            if counted and counted[1] in map(name_of, (parent.left, parent.right)):
                 yield node
 
 
@@ -441,7 +476,7 @@ def time_first(code):
         layer, forward = _attribute(code, call), code.functions.get((call.owner.name, "forward"))
         if code.const(first) is not True or layer is None or forward is None:
             continue
-        if any(_batch_axis(code, one) == 1 for one in _inputs(code, forward, layer)):
+        if any(_batch_axis(code, input_node) == 1 for input_node in _inputs(code, forward, layer)):
             yield call
 
 
@@ -459,30 +494,32 @@ def _batch_axis(code, node, depth=0):
         return None
     if not code.called(value) and _is_convolution(code, value.func):
         return 0
-    given = value.args[0] if code.called(value) and value.args else receiver(value)
+    operand = value.args[0] if code.called(value) and value.args else receiver(value)
     sizes = value.args[bool(code.called(value)) :]
     if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple):
         sizes = sizes[0].elts
-    numbers = [const(one) for one in sizes]
-    what = method(value)
-    if what in ("permute", "transpose", "swapaxes", "squeeze", "unsqueeze"):
-        axis = _batch_axis(code, given, depth + 1)
-        known = axis is not None and all(isinstance(one, int) and one >= 0 for one in numbers)
-        return _moved_axis(what, axis, numbers) if known and numbers else None
-    if _SAME_AXES.match(what) and given is not None and text(given) != "self":
-        return _batch_axis(code, given, depth + 1)
+    numbers = [const(size) for size in sizes]
+    method_name = method(value)
+    if method_name in ("permute", "transpose", "swapaxes", "squeeze", "unsqueeze"):
+        axis = _batch_axis(code, operand, depth + 1)
+        known = axis is not None and all(
+            isinstance(number, int) and number >= 0 for number in numbers
+        )
+        return _moved_axis(method_name, axis, numbers) if known and numbers else None
+    if _SAME_AXES.match(method_name) and operand is not None and name_of(operand) != "self":
+        return _batch_axis(code, operand, depth + 1)
     layer = code.called(construction(code, value.func)) if not code.called(value) else ""
     if layer in ("nn.Linear", "nn.Dropout", "nn.LayerNorm", "nn.ReLU") and value.args:
         return _batch_axis(code, value.args[0], depth + 1)
     return None
 
 
-def _moved_axis(what, axis, numbers):
-    if what == "permute":
+def _moved_axis(method_name, axis, numbers):
+    if method_name == "permute":
         return numbers.index(axis) if axis in numbers else None
-    if what in ("transpose", "swapaxes"):
+    if method_name in ("transpose", "swapaxes"):
         return dict(zip(numbers, numbers[::-1], strict=True)).get(axis, axis)
-    if what == "squeeze":
+    if method_name == "squeeze":
         return None if numbers[0] == axis else axis - (numbers[0] < axis)
     return axis + (numbers[0] <= axis)
 
@@ -495,11 +532,11 @@ def _is_convolution(code, layer):
         owner = layer.owner
         inner = layers(code, constructor)
         if not inner and owner is not None:  # filled by `add_module`
-            body = code.part(owner)
+            body = code.source_of(owner)
             return "add_module" in body and "nn.Conv" in body
-        names = [code.called(one) for one in inner]
-        flat = any(one in ("nn.Flatten", "nn.Linear", "nn.Unflatten") for one in names)
-        return not flat and any(_IMAGES.match(one) for one in names)
+        names = [code.called(inner_layer) for inner_layer in inner]
+        flat = any(word in ("nn.Flatten", "nn.Linear", "nn.Unflatten") for word in names)
+        return not flat and any(_IMAGES.match(word) for word in names)
     return bool(_IMAGES.match(name))
 
 
@@ -508,8 +545,12 @@ def state_not_passed(code):
     """`self.hidden = self.init_hidden()`, and `self.lstm(x)` without it."""
     if ".backward(" not in code.source:
         return
-    read = {one.attr for one in code.of(ast.Attribute) if isinstance(one.ctx, ast.Load)}
-    for node in code.of(ast.Assign):
+    read = {
+        attribute.attr
+        for attribute in code.nodes_of(ast.Attribute)
+        if isinstance(attribute.ctx, ast.Load)
+    }
+    for node in code.nodes_of(ast.Assign):
         initial = method(node.value) in _INITIAL
         for target in node.targets if initial else ():
             kept = isinstance(target, ast.Attribute) and _STATE.fullmatch(target.attr)
@@ -529,8 +570,8 @@ def _recurrent_alone(code):
         for name, values in owner.attributes.items()
         if code.called(values[0].value) in _RECURRENT
     }
-    calls = [one for one in code.calls if text(one.func) in names]
-    return bool(calls) and all(len(one.args) == 1 and not one.keywords for one in calls)
+    calls = [call for call in code.calls if name_of(call.func) in names]
+    return bool(calls) and all(len(call.args) == 1 and not call.keywords for call in calls)
 
 
 @rule("sequences-first-layer", "wrong", "num_layers|LSTM|GRU|RNN")
@@ -538,13 +579,13 @@ def first_layer(code):
     """`h[0]` of a recurrent layer with `num_layers=2`: the state of the first layer."""
     for node in module_classes(code):
         forward = code.functions.get((node.name, "forward"))
-        for layer in _several(code, node) if forward is not None else ():
+        for layer in _layers_with_several_states(code, node) if forward is not None else ():
             constructor = node.attributes[layer][0].value
             if argument(constructor, "bidirectional") is not None:
                 continue
-            for name in _states(code, forward, layer):
+            for name in _state_names(code, forward, layer):
                 uses = code.uses(forward, name)
-                taken = [one.parent for one in uses if isinstance(one.parent, ast.Subscript)]
+                taken = [use.parent for use in uses if isinstance(use.parent, ast.Subscript)]
                 if renewed := _first_of(forward, name):
                     yield renewed
                 elif len(uses) == 1 and taken and const(taken[0].slice) == 0:
@@ -553,9 +594,9 @@ def first_layer(code):
 
 def _first_of(forward, name):
     """Return `h[0, :, :]` of `h = h[0, :, :]`."""
-    for one in forward.assigned.get(name, ()):
-        value = one.value
-        if isinstance(value, ast.Subscript) and text(value.value) == name:
+    for assignment in forward.assigned.get(name, ()):
+        value = assignment.value
+        if isinstance(value, ast.Subscript) and name_of(value.value) == name:
             parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
             if const(parts[0]) == 0 and all(isinstance(part, ast.Slice) for part in parts[1:]):
                 return value
@@ -565,15 +606,18 @@ def _first_of(forward, name):
 @rule("language-mask-unshifted", "wrong", "mask")
 def mask_of_other_positions(code):
     """Targets `ids[:, 1:]`, and the loss is multiplied by `mask[:, :-1]`."""
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         if not isinstance(node.op, ast.Mult):
             continue
         for losses, mask in ((node.left, node.right), (node.right, node.left)):
-            if _cut(code, mask, "mask") == ":-1" and _target_cut(code, losses) == "1:":
+            if (
+                _slice_of_positions(code, mask, "mask") == ":-1"
+                and _target_cut(code, losses) == "1:"
+            ):
                 yield node
 
 
-def _cut(code, node, word):
+def _slice_of_positions(code, node, word):
     """Return the slice `1:` or `:-1` of the positions of a name with a word in it."""
     for _ in range(8):
         if isinstance(node, ast.Name):
@@ -582,11 +626,11 @@ def _cut(code, node, word):
             node = receiver(node)
         else:
             break
-    if not isinstance(node, ast.Subscript) or word not in (text(node.value) or "").lower():
+    if not isinstance(node, ast.Subscript) or word not in (name_of(node.value) or "").lower():
         return None
-    at = node.slice
-    if isinstance(at, ast.Tuple) and len(at.elts) == 2 and ast.unparse(at.elts[0]) == ":":
-        return ast.unparse(at.elts[1])
+    index = node.slice
+    if isinstance(index, ast.Tuple) and len(index.elts) == 2 and ast.unparse(index.elts[0]) == ":":
+        return ast.unparse(index.elts[1])
     return None
 
 
@@ -607,4 +651,4 @@ def _target_cut(code, node):
     name = code.called(node) or kind(code, node.func) or ""
     if name not in ("F.cross_entropy", "F.nll_loss", "lossfn:CrossEntropyLoss", "lossfn:NLLLoss"):
         return None
-    return _cut(code, node.args[1], "")
+    return _slice_of_positions(code, node.args[1], "")

@@ -10,7 +10,16 @@ from helpers.review.kinds import iterated, kind, returns
 from helpers.review.registry import rule
 from helpers.review.rules.outputs import last_linear
 from helpers.review.rules.recurrent import from_one
-from helpers.review.syntax import above, argument, const, last, method, place, receiver, text
+from helpers.review.syntax import (
+    ancestors,
+    argument,
+    const,
+    last_name,
+    method,
+    name_of,
+    place,
+    receiver,
+)
 from helpers.review.tracing import construction, loss_calls
 
 
@@ -21,7 +30,9 @@ def view_after_transpose(code):
         if method(call) != "view" or code.called(call) or not call.args:
             continue
         inner = receiver(call)
-        order = _order(inner) if isinstance(inner, ast.Call) and not code.called(inner) else None
+        order = (
+            _axis_order(inner) if isinstance(inner, ast.Call) and not code.called(inner) else None
+        )
         joined = (order or [])[len(call.args) - 1 :]
         last_axis = const(call.args[-1]) == -1 or len(call.args) == 1 and const(call.args[0])
         if last_axis and len(joined) > 1 and joined != [*range(joined[0], joined[-1] + 1)]:
@@ -29,12 +40,12 @@ def view_after_transpose(code):
                 yield call
 
 
-def _order(call):
+def _axis_order(call):
     """Return the position of each axis before `transpose`, `permute` or `t`; None if unknown."""
-    dims = [const(one) for one in call.args]
+    dims = [const(arg) for arg in call.args]
     if method(call) == "t" and not dims:
         return [1, 0]
-    if not all(isinstance(one, int) and one >= 0 for one in dims):
+    if not all(isinstance(dim, int) and dim >= 0 for dim in dims):
         return None
     if method(call) == "permute":
         return dims
@@ -51,15 +62,15 @@ def softmax_over_batch(code):
     for call in code.calls:
         name = code.called(call)
         if name in ("F.softmax", "torch.softmax", "F.log_softmax", "torch.log_softmax"):
-            given, dim = argument(call, "input", 0), argument(call, "dim", 1)
+            operand, dim = argument(call, "input", 0), argument(call, "dim", 1)
         elif not name and kind(code, call.func) in _SOFTMAX:
             layer = construction(code, call.func)
-            given, dim = (call.args or [None])[0], argument(layer, "dim", 0) if layer else None
+            operand, dim = (call.args or [None])[0], argument(layer, "dim", 0) if layer else None
         elif not name and method(call) in ("softmax", "log_softmax"):
-            given, dim = receiver(call), argument(call, "dim", 0)
+            operand, dim = receiver(call), argument(call, "dim", 0)
         else:
             continue
-        if code.const(dim) == 0 and code.const(dim) is not False and _is_batch(code, given):
+        if code.const(dim) == 0 and code.const(dim) is not False and _is_batch(code, operand):
             yield call
     for call in code.calls:
         layers = call.args if code.called(call) == "nn.Sequential" else ()
@@ -79,15 +90,15 @@ def _is_batch(code, node):
         return True  # the last position of a batch of sequences
     if isinstance(value, Part) or not isinstance(value, ast.Call):
         return False
-    if any(isinstance(one, ast.Constant | ast.Subscript) for one in value.args):
+    if any(isinstance(arg, ast.Constant | ast.Subscript) for arg in value.args):
         return False
     if value.args and re.search(r"unsqueeze|single|\[None", ast.unparse(value)):
         return False
     type_name = kind(code, value.func) or ""
     if type_name in ("module:Linear", "module:Sequential"):
-        return getattr(code.function(node), "name", "") == "forward"
-    name = last(value.func)
-    return getattr(code.function(node), "name", "") == "forward" and bool(
+        return getattr(code.function_of(node), "name", "") == "forward"
+    name = last_name(value.func)
+    return getattr(code.function_of(node), "name", "") == "forward" and bool(
         re.search(r"(?i)^(classifier|fc\d?|head|out(put)?(_layer)?|linear\d?)$", name)
     )
 
@@ -98,15 +109,15 @@ def softmax_without_dim(code):
     for call in code.calls:
         name = code.called(call)
         if name in ("F.softmax", "F.log_softmax", "F.softmin"):
-            given = argument(call, "dim", 1)
+            dim = argument(call, "dim", 1)
         elif name in ("nn.Softmax", "nn.LogSoftmax", "nn.Softmin"):
-            given = argument(call, "dim", 0)
+            dim = argument(call, "dim", 0)
         else:
             continue
         if (
-            given is None
+            dim is None
             and not any(k.arg is None for k in call.keywords)
-            and not any(isinstance(one, ast.Starred) for one in call.args)
+            and not any(isinstance(arg, ast.Starred) for arg in call.args)
         ):
             yield call
 
@@ -128,7 +139,7 @@ def _reordered(code, call):
     axes = []
     for size in call.args:
         value = code.value(size) if isinstance(size, ast.Name) else None
-        dims = _axes_of(value, text(receiver(call))) if isinstance(value, ast.AST) else []
+        dims = _axes_of(value, name_of(receiver(call))) if isinstance(value, ast.AST) else []
         last = code.value(receiver(call)) if dims else None
         if not dims or isinstance(last, ast.AST) and last.lineno > value.lineno:
             return False
@@ -141,9 +152,9 @@ def _axes_of(node, name):
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         left, right = _axes_of(node.left, name), _axes_of(node.right, name)
         return left + right if left and right else []
-    if isinstance(node, ast.Subscript) and text(node.value) == f"{name}.shape":
+    if isinstance(node, ast.Subscript) and name_of(node.value) == f"{name}.shape":
         axis = const(node.slice)
-    elif method(node) == "size" and node.args and text(receiver(node)) == name:
+    elif method(node) == "size" and node.args and name_of(receiver(node)) == name:
         axis = const(node.args[0])
     else:
         axis = None
@@ -157,15 +168,17 @@ def _permuted_otherwise(code):
             continue
         inner = receiver(call)
         inner = code.resolved(inner)
-        order = _order(inner) if isinstance(inner, ast.Call) and not code.called(inner) else None
+        order = (
+            _axis_order(inner) if isinstance(inner, ast.Call) and not code.called(inner) else None
+        )
         names = _sizes(code, _embedded(code, receiver(inner))) if order else None
         if not names or len({*names}) < len(names) or len(order) < len(names):
             continue
-        if not all(_factors(one) for one in call.args):
+        if not all(_factors(arg) for arg in call.args):
             continue
         moved = [names[n] for n in order if n < len(names)]
-        given = [one for size in call.args for one in _factors(size) if one in names]
-        if sorted(given) == sorted(moved) and given != moved:
+        factors = [factor for size in call.args for factor in _factors(size) if factor in names]
+        if sorted(factors) == sorted(moved) and factors != moved:
             yield call
 
 
@@ -182,7 +195,7 @@ def _factors(node):
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         left, right = _factors(node.left), _factors(node.right)
         return [*left, *right] if left and right else []
-    return [text(node)] if isinstance(node, ast.Name | ast.Attribute) else []
+    return [name_of(node)] if isinstance(node, ast.Name | ast.Attribute) else []
 
 
 @rule("views-heads", "wrong")
@@ -191,10 +204,10 @@ def heads_merged(code):
     for call in code.calls:
         if method(call) not in ("view", "reshape") or code.called(call) or len(call.args) != 3:
             continue
-        names = [one.id if isinstance(one, ast.Name) else "" for one in call.args[:2]]
+        names = [arg.id if isinstance(arg, ast.Name) else "" for arg in call.args[:2]]
         unpacked = [
-            [text(one) for one in target.elts[:2]]
-            for statement in code.walk(code.function(call))
+            [name_of(element) for element in target.elts[:2]]
+            for statement in code.walk(code.function_of(call))
             if isinstance(statement, ast.Assign)
             for target in statement.targets
             if isinstance(target, ast.Tuple) and _shape_of(_unsliced(statement.value))
@@ -241,7 +254,7 @@ def _heads_first(code, node, depth=0):
         return _heads_first(code, node.args[2], depth + 1)
     if name or receiver(node) is None:
         return None
-    if _order(node) in ([0, 2, 1, 3], [0, 2, 1]):
+    if _axis_order(node) in ([0, 2, 1, 3], [0, 2, 1]):
         inner = _heads_first(code, receiver(node), depth + 1)
         split = method(receiver(node)) in ("view", "reshape") and not _of_frames(receiver(node))
         return not inner if inner is not None else True if split else None
@@ -252,24 +265,24 @@ def _heads_first(code, node, depth=0):
 
 def _splits_heads(call):
     """Return whether the second of four new sizes is the number of heads; None for images."""
-    return None if _of_frames(call) else bool(re.search("(?i)heads?$", text(call.args[1]) or ""))
+    return None if _of_frames(call) else bool(re.search("(?i)heads?$", name_of(call.args[1]) or ""))
 
 
 def _of_frames(call):
     """Return whether the new sizes are those of images or videos, without heads."""
-    return any(re.search(r"(?i)frame|spatial|height|width", ast.unparse(one)) for one in call.args)
+    return any(re.search(r"(?i)frame|spatial|height|width", ast.unparse(arg)) for arg in call.args)
 
 
 def _of_stacked(code, node):
     """Return True for `qkv[2]` of `qkv.reshape(B, N, 3, heads, -1).permute(2, 0, 3, 1, 4)`."""
-    whole = node.value
-    whole = receiver(whole) if method(whole) == "unbind" else whole
-    value = code.value(whole) if isinstance(whole, ast.Name) else whole
-    if not isinstance(value, ast.Call) or _order(value) != [2, 0, 3, 1, 4]:
+    expression = node.value
+    expression = receiver(expression) if method(expression) == "unbind" else expression
+    value = code.value(expression) if isinstance(expression, ast.Name) else expression
+    if not isinstance(value, ast.Call) or _axis_order(value) != [2, 0, 3, 1, 4]:
         return False
     split = receiver(value)
     heads = split.args[3] if method(split) in ("view", "reshape") and len(split.args) == 5 else None
-    return bool(re.search(r"(?i)heads?$|^h$", text(heads) or ""))
+    return bool(re.search(r"(?i)heads?$|^h$", name_of(heads) or ""))
 
 
 def _part_heads(code, part, depth):
@@ -287,19 +300,20 @@ def _part_heads(code, part, depth):
 
 def _sizes(code, node):
     """Return the names of the sizes of a tensor, from `n, c, h, w = x.shape` before it."""
-    name = text(node)
+    name = name_of(node)
     if name is None:
         return None
     sizes = None
-    for statement in code.walk(code.function(node)):
+    for statement in code.walk(code.function_of(node)):
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Tuple):
             if statement.lineno < node.lineno and _shape_of(statement.value) == name:
-                sizes = [text(one) for one in statement.targets[0].elts]
+                sizes = [name_of(element) for element in statement.targets[0].elts]
                 line = statement.lineno
     if sizes and not all(sizes):
         return None
     if sizes and any(
-        line < one.statement.lineno < node.lineno for one in node.scope.assigned.get(name, ())
+        line < assignment.statement.lineno < node.lineno
+        for assignment in node.scope.assigned.get(name, ())
     ):
         return None
     return sizes
@@ -307,9 +321,9 @@ def _sizes(code, node):
 
 def _shape_of(node):
     if isinstance(node, ast.Attribute) and node.attr == "shape":
-        return text(node.value)
+        return name_of(node.value)
     if method(node) == "size" and not node.args:
-        return text(receiver(node))
+        return name_of(receiver(node))
     return None
 
 
@@ -320,17 +334,17 @@ def _moves_channels(names, sizes):
     """
     if len(names) < 3 or len({*names}) < len(names):
         return False
-    given = [[-1] if const(one) == -1 else names_of(one) for one in sizes if const(one) != 1]
-    order = [name for group in given for name in group]
-    if not all(given) or not all(_is_product(one) for one in sizes) or len(order) < 2:
+    groups = [[-1] if const(size) == -1 else names_of(size) for size in sizes if const(size) != 1]
+    order = [name for group in groups for name in group]
+    if not all(groups) or not all(_is_product(size) for size in sizes) or len(order) < 2:
         return False
     if -1 not in order:
         return sorted(order) == sorted(names) and order != names
     if not {*order} - {-1} <= {*names} or len({*order}) < len(order):
         return False
-    at = order.index(-1)
-    before, after = order[:at], order[at + 1 :]
-    return before != names[:at] or after != names[len(names) - len(after) :]
+    position = order.index(-1)
+    before, after = order[:position], order[position + 1 :]
+    return before != names[:position] or after != names[len(names) - len(after) :]
 
 
 def _is_product(node):
@@ -346,11 +360,11 @@ def _is_product(node):
 
 def names_of(node):
     """Return the names in a size, as two for `h * w`."""
-    return [one.id for one in sorted(_names(node), key=place)]
+    return [name.id for name in sorted(_name_nodes(node), key=place)]
 
 
-def _names(node):
-    return [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+def _name_nodes(node):
+    return [child for child in ast.walk(node) if isinstance(child, ast.Name)]
 
 
 @rule("export-one", "wrong")
@@ -374,16 +388,19 @@ def squeeze_of_batch(code):
 
 def _indexed(call):
     """Return whether the result is iterated, indexed or put into a list, so its axis matters."""
-    up = call.parent
-    while isinstance(up, ast.Attribute | ast.Call) and method(up) not in (
+    ancestor = call.parent
+    while isinstance(ancestor, ast.Attribute | ast.Call) and method(ancestor) not in (
         "extend",
         "list",
         "enumerate",
     ):
-        if isinstance(up, ast.Attribute) and up.attr in ("tolist", "numpy"):
-            return isinstance(up.parent.parent, ast.Call) and method(up.parent.parent) == "extend"
-        up = up.parent
-    return method(up) in ("extend", "enumerate") or isinstance(up, ast.For)
+        if isinstance(ancestor, ast.Attribute) and ancestor.attr in ("tolist", "numpy"):
+            return (
+                isinstance(ancestor.parent.parent, ast.Call)
+                and method(ancestor.parent.parent) == "extend"
+            )
+        ancestor = ancestor.parent
+    return method(ancestor) in ("extend", "enumerate") or isinstance(ancestor, ast.For)
 
 
 @rule("tensor-recipes-width", "wrong")
@@ -391,7 +408,7 @@ def one_hot(code):
     """`F.one_hot(labels)`: the width is the largest label of the batch."""
     for call in code.calls:
         if code.called(call) == "F.one_hot" and len(call.args) == 1 and not call.keywords:
-            if not any(above(call, ast.Assert)):
+            if not any(ancestors(call, ast.Assert)):
                 yield call
 
 
@@ -401,18 +418,21 @@ def norm_of_other_dims(code):
     for call in code.calls:
         if code.called(call) == "nn.Sequential":
             for before, after in zip(call.args, call.args[1:], strict=False):
-                if _unfit(code.called(before)[3:], code.called(after)[3:]):
+                if _is_unfit_norm(code.called(before)[3:], code.called(after)[3:]):
                     yield after
-        elif len(call.args) == 1 and getattr(code.function(call), "name", "") == "forward":
-            given = call.args[0]
-            given = code.resolved(given)
-            kinds = [kind(code, getattr(one, "func", None)) or "" for one in (given, call)]
-            if all(one.startswith("module:") for one in kinds):
-                if _unfit(*(one[7:] for one in kinds)):
+        elif len(call.args) == 1 and getattr(code.function_of(call), "name", "") == "forward":
+            operand = call.args[0]
+            operand = code.resolved(operand)
+            kinds = [
+                kind(code, getattr(module_call, "func", None)) or ""
+                for module_call in (operand, call)
+            ]
+            if all(module_kind.startswith("module:") for module_kind in kinds):
+                if _is_unfit_norm(*(module_kind[7:] for module_kind in kinds)):
                     yield call
 
 
-def _unfit(before, after):
+def _is_unfit_norm(before, after):
     """Return whether BatchNorm does not accept the dimensions that the layer before it returns."""
     norm = re.fullmatch(r"(?:Batch|Instance)Norm([123])d", after)
     if norm and before == "Linear":
@@ -442,7 +462,7 @@ def samples_changed(code):
 @rule("losses-few-classes", "raises", "CrossEntropyLoss|cross_entropy")
 def fewer_outputs_than_classes(code):
     """`cross_entropy` of 2 outputs for the labels of MNIST, or for labels that begin at 1."""
-    for call, given in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
+    for call, prediction in loss_calls(code, "cross_entropy", "CrossEntropyLoss"):
         target = argument(call, "target", 1)
         part = code.value(target) if isinstance(target, ast.Name) else target
         if isinstance(part, Part):
@@ -450,12 +470,12 @@ def fewer_outputs_than_classes(code):
                 continue
             loader = iterated(part.value)
             count = classes(code, loader) if part.element == 1 else None
-            count = count or _labels(code, _stored(code, loader, part.element))
+            count = count or _label_count(code, _stored_tensor(code, loader, part.element))
         else:
-            count = _labels(code, part) if _assigned_once(code, target) else None
-        shape = output_shape(code, given)
+            count = _label_count(code, part) if _assigned_once(code, target) else None
+        shape = output_shape(code, prediction)
         known = count and shape is not None and len(shape.sizes) < 3
-        if known and 1 < shape.size(-1) < count or _numbered_from_one(code, given):
+        if known and 1 < shape.size(-1) < count or _numbered_from_one(code, prediction):
             yield call
 
 
@@ -466,16 +486,16 @@ def _assigned_once(code, node):
     return len(code.tree.assigned.get(node.id, ())) == 1
 
 
-def _stored(code, loader, element):
+def _stored_tensor(code, loader, element):
     """Return the tensor of a `TensorDataset` that a loop over its loader yields."""
-    built = construction(code, loader)
-    if code.called(built) == "data.DataLoader":
-        built = construction(code, argument(built, "dataset", 0))
-    given = built.args if code.called(built) == "data.TensorDataset" else ()
-    return given[element] if element < len(given) else None
+    constructor = construction(code, loader)
+    if code.called(constructor) == "data.DataLoader":
+        constructor = construction(code, argument(constructor, "dataset", 0))
+    arguments = constructor.args if code.called(constructor) == "data.TensorDataset" else ()
+    return arguments[element] if element < len(arguments) else None
 
 
-def _labels(code, node):
+def _label_count(code, node):
     """Return the largest label plus one of `torch.randint(1, 11, …)` or `torch.tensor([1, 2])`."""
     node = code.resolved(node) if isinstance(node, ast.AST) else None
     while method(node) in ("long", "to") and receiver(node) is not None:
@@ -483,47 +503,50 @@ def _labels(code, node):
     if code.called(node) == "torch.randint":
         size = argument(node, "size")
         numbers = [argument(node, "low"), argument(node, "high"), *node.args]
-        numbers = [one for one in numbers if one is not None]
+        numbers = [number for number in numbers if number is not None]
         numbers = numbers if size is not None else numbers[:-1]
         high = code.const(numbers[-1]) if numbers else None
         return high if type(high) is int else None
     if code.called(node) in ("torch.tensor", "torch.LongTensor") and node.args:
-        values = [const(one) for one in getattr(node.args[0], "elts", ())]
+        values = [const(element) for element in getattr(node.args[0], "elts", ())]
         return max(values) + 1 if values and all(type(v) is int for v in values) else None
     return None
 
 
 def _counts_from_one(table):
     """Return True for `{"cat": 1, "dog": 2}`, which numbers its keys from 1."""
-    names = [const(one) for one in table.keys]
-    values = [const(one) for one in table.values]
-    named = len(names) > 1 and all(isinstance(one, str) for one in names)
+    names = [const(key) for key in table.keys]
+    values = [const(value) for value in table.values]
+    named = len(names) > 1 and all(isinstance(name, str) for name in names)
     return named and values == [*range(1, len(values) + 1)]
 
 
 _LABELS = re.compile(r"(?i)label|class|target|cat|(^|_)y|tag|l2i|c2i|cls")
 
 
-def _numbered_from_one(code, given):
+def _numbered_from_one(code, prediction):
     """Return whether `{name: i for i, name in enumerate(names, 1)}` numbers `len(names)` labels."""
-    tables = [one for one in code.of(ast.DictComp) if from_one(one)]
-    tables += [one for one in code.of(ast.Dict) if _counts_from_one(one)]
+    tables = [node for node in code.nodes_of(ast.DictComp) if from_one(node)]
+    tables += [dictionary for dictionary in code.nodes_of(ast.Dict) if _counts_from_one(dictionary)]
     if not tables or re.search(r"(?i)- 1\b|background|ignore_index|pad", code.source):
         return False
-    layer = last_linear(code, given)
+    layer = last_linear(code, prediction)
     size = argument(layer, "out_features", 1) if layer is not None else None
     size = code.resolved(size) if size is not None else None
-    for one in tables:
-        name = text(getattr(one.parent, "targets", [None])[0])
-        if isinstance(one, ast.Dict):
-            mapped = isinstance(one.parent, ast.Call) and method(one.parent) in ("map", "replace")
+    for table in tables:
+        name = name_of(getattr(table.parent, "targets", [None])[0])
+        if isinstance(table, ast.Dict):
+            mapped = isinstance(table.parent, ast.Call) and method(table.parent) in (
+                "map",
+                "replace",
+            )
             listed = mapped or name and _LABELS.search(name)
-            if listed and code.const(size) == len(one.values):
+            if listed and code.const(size) == len(table.values):
                 return True
             continue
-        names = one.generators[0].iter.args[0]
+        names = table.generators[0].iter.args[0]
         listed = code.resolved(names)
-        same = method(size) == "len" and text(size.args[0]) in (name, text(names))
+        same = method(size) == "len" and name_of(size.args[0]) in (name, name_of(names))
         count = code.const(size)
         same = same or type(count) is int and count == len(getattr(listed, "elts", ()))
         if same and name and _LABELS.search(name):

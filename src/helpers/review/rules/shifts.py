@@ -7,7 +7,7 @@ from helpers.review.code import Part
 from helpers.review.kinds import is_model, kind
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated
-from helpers.review.syntax import above, const, method, receiver, text
+from helpers.review.syntax import ancestors, const, method, name_of, receiver
 from helpers.review.tracing import construction
 
 
@@ -21,58 +21,71 @@ def not_shifted(code):
         known = code.called(call) == "F.cross_entropy"
         if not known and kind(code, call.func) != "lossfn:CrossEntropyLoss" or len(call.args) < 2:
             continue
-        given, target = moved(code, call.args[0]), moved(None, call.args[1])
-        if _decoded(code, given, target) or _masked_decoder(code, given, target):
+        prediction, target = unshaped(code, call.args[0]), unshaped(None, call.args[1])
+        if _is_decoder_input(code, prediction, target) or _masked_decoder(code, prediction, target):
             yield call
             continue
-        given = _first(code, given)
-        if isinstance(given, ast.Call) and is_model(code, given.func) and given.args:
-            recurrent = _predicts_next(code, given.func)
-            source = moved(None, given.args[0])
-            same = isinstance(source, ast.Name) and text(source) == text(target)
-            plain = same and len(given.args) <= 1 + recurrent and not given.keywords
-            if not plain or not masked and not recurrent or _renewed(code, given, target):
+        prediction = _model_call(code, prediction)
+        if isinstance(prediction, ast.Call) and is_model(code, prediction.func) and prediction.args:
+            recurrent = _predicts_next(code, prediction.func)
+            source = unshaped(None, prediction.args[0])
+            same = isinstance(source, ast.Name) and name_of(source) == name_of(target)
+            plain = same and len(prediction.args) <= 1 + recurrent and not prediction.keywords
+            if (
+                not plain
+                or not masked
+                and not recurrent
+                or _target_is_renewed(code, prediction, target)
+            ):
                 continue
             if isinstance(call.parent, ast.Return) or differentiated(code, call, 0):
                 yield call
 
 
-def _first(code, node):
+def _model_call(code, node):
     """Return the call `model(x, state)` of `logits, state = model(x, state)`."""
     value = code.value(node) if isinstance(node, ast.Name) else None
     return value.value if isinstance(value, Part) and value.index == 0 else node
 
 
-def _renewed(code, call, target):
+def _target_is_renewed(code, call, target):
     """Return whether the target has another value than at the call of the model."""
-    source = moved(None, call.args[0])
-    values = [code.value(one) for one in (source, target)]
+    source = unshaped(None, call.args[0])
+    values = [code.value(name) for name in (source, target)]
     if values[0] is values[1]:
         return False
-    return not (isinstance(values[1], ast.Call) and moved(None, values[1]) is not values[1])
+    return not (isinstance(values[1], ast.Call) and unshaped(None, values[1]) is not values[1])
 
 
 def _predicts_next(code, model):
     """Return whether a local model is an embedding and one recurrent layer of one direction."""
     name = (kind(code, model) or "").removeprefix("module:")
-    source = code.part(code.classes[name]) if name in code.classes else ""
+    source = code.source_of(code.classes[name]) if name in code.classes else ""
     layers = re.findall(r"nn\.(?:LSTM|GRU|RNN)\(", source)
     other = re.search(r"(?i)bidirectional|encoder|decoder|\[:, ?:?-1|roll\(|shift", source)
     return len(layers) == 1 and "nn.Embedding(" in source and not other
 
 
-def _masked_decoder(code, given, target):
+def _masked_decoder(code, prediction, target):
     """Return whether an unknown model gets the target and its mask: `model(src, tgt, tgt_mask)`."""
-    given = _first(code, given)
-    if not isinstance(given, ast.Call) or not is_model(code, given.func) or len(given.args) < 2:
+    prediction = _model_call(code, prediction)
+    if (
+        not isinstance(prediction, ast.Call)
+        or not is_model(code, prediction.func)
+        or len(prediction.args) < 2
+    ):
         return False
-    if (kind(code, given.func) or "").removeprefix("module:") in code.classes:
+    if (kind(code, prediction.func) or "").removeprefix("module:") in code.classes:
         return False
-    written = " ".join(map(ast.unparse, (*given.args, *(one.value for one in given.keywords))))
+    written = " ".join(
+        map(ast.unparse, (*prediction.args, *(keyword.value for keyword in prediction.keywords)))
+    )
     if not re.search(r"(?i)\b(tgt|trg|target|dec)\w*_mask|causal", written):
         return False
-    same = isinstance(target, ast.Name) and text(given.args[1]) == target.id
-    return same and not _renewed(code, ast.Call(given.func, [given.args[1]], []), target)
+    same = isinstance(target, ast.Name) and name_of(prediction.args[1]) == target.id
+    return same and not _target_is_renewed(
+        code, ast.Call(prediction.func, [prediction.args[1]], []), target
+    )
 
 
 def _same_twice(code):
@@ -82,100 +95,108 @@ def _same_twice(code):
     for call in code.calls:
         name = (kind(code, call.func) or "").removeprefix("module:")
         forward = code.functions.get((name, "forward"))
-        given = [*call.args, *(one.value for one in call.keywords)]
-        if forward is None or len(given) != 2 or not text(given[0]):
+        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if forward is None or len(arguments) != 2 or not name_of(arguments[0]):
             continue
-        names = [one.arg for one in forward.args.args[1:3]]
-        if text(given[0]) != text(given[1]) or len(names) < 2:
+        names = [parameter.arg for parameter in forward.args.args[1:3]]
+        if name_of(arguments[0]) != name_of(arguments[1]) or len(names) < 2:
             continue
-        if re.search(r"target|label|^y$|tgt", names[1]) and not _shifts(code, forward):
+        if re.search(r"target|label|^y$|tgt", names[1]) and not _slices_positions(code, forward):
             yield call
 
 
-def _shifts(code, forward):
+def _slices_positions(code, forward):
     """Return whether a slice in `forward` leaves out the first or the last position."""
-    body = code.part(forward)
+    body = code.source_of(forward)
     return re.search(r"\[[^\]]*(1:|:-1)|roll\(|shift", body) or "cross_entropy" not in body.lower()
 
 
 def _window_with_target(code):
     """`x = data[i : i + n]` and `y = data[i + n - 1]`: the target is the last row of the input."""
     windows = {}
-    for node in code.of(ast.Subscript):
+    for node in code.nodes_of(ast.Subscript):
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         first = parts[0] if parts else None
-        loop = next(above(node, ast.For, ast.ListComp), None)
+        loop = next(ancestors(node, ast.For, ast.ListComp), None)
         if loop is None or first is None or not isinstance(node.ctx, ast.Load):
             continue
-        key = loop, text(node.value) or ast.unparse(node.value)
+        key = loop, name_of(node.value) or ast.unparse(node.value)
         if isinstance(first, ast.Slice):
             rest = node.slice.elts[1:] if isinstance(node.slice, ast.Tuple) else []
-            whole = all(
-                isinstance(one, ast.Slice) and one.upper is one.lower is None for one in rest
+            takes_all = all(
+                isinstance(element, ast.Slice) and element.upper is element.lower is None
+                for element in rest
             )
-            if whole and first.upper is not None and first.lower is not None and first.step is None:
-                windows.setdefault(key, set()).add(_linear(code, first.upper))
-        elif _linear(code, first, 1) in windows.get(key, ()) and _is_target(node):
+            if (
+                takes_all
+                and first.upper is not None
+                and first.lower is not None
+                and first.step is None
+            ):
+                windows.setdefault(key, set()).add(_linear_form(code, first.upper))
+        elif _linear_form(code, first, 1) in windows.get(key, ()) and _is_target(node):
             yield node
 
 
 def _is_target(node):
     """Return whether an item is assigned to a name of a target, or appended to such a list."""
-    up = node.parent
-    name = text(up.targets[0]) if isinstance(up, ast.Assign) else None
-    name = text(receiver(up)) if method(up) == "append" else name
+    parent = node.parent
+    name = name_of(parent.targets[0]) if isinstance(parent, ast.Assign) else None
+    name = name_of(receiver(parent)) if method(parent) == "append" else name
     return bool(re.search(r"(?i)(^|_)(y|ys|target|label|train_label)s?(_|$)", name or ""))
 
 
-def _linear(code, node, plus=0):
+def _linear_form(code, node, plus=0):
     """Return a sum of names and numbers in a form that does not depend on their order."""
     number, names = plus, []
     stack = [(node, 1)]
     while stack:
-        one, sign = stack.pop()
-        value = code.value(one) if isinstance(one, ast.Name) else None
-        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Add | ast.Sub):
-            other = -sign if isinstance(one.op, ast.Sub) else sign
-            stack += [(one.left, sign), (one.right, other)]
-        elif type(const(one)) is int:
-            number += sign * const(one)
+        term, sign = stack.pop()
+        value = code.value(term) if isinstance(term, ast.Name) else None
+        if isinstance(term, ast.BinOp) and isinstance(term.op, ast.Add | ast.Sub):
+            other = -sign if isinstance(term.op, ast.Sub) else sign
+            stack += [(term.left, sign), (term.right, other)]
+        elif type(const(term)) is int:
+            number += sign * const(term)
         elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Sub):
             stack.append((value, sign))
         else:
-            names.append(f"{sign}{ast.unparse(one)}")
+            names.append(f"{sign}{ast.unparse(term)}")
     return number, *sorted(names)
 
 
 _SHIFTS = re.compile(r"\bcat\(|roll|shift|\bfor\b|sos|bos|start|new_|zeros")
 
 
-def _decoded(code, given, target):
+def _is_decoder_input(code, prediction, target):
     """Return whether the whole target is the input of a decoder: `decoder(y, h)` and `y`."""
-    value = code.value(given) if isinstance(given, ast.Name) else given
+    value = code.value(prediction) if isinstance(prediction, ast.Name) else prediction
     call = value.value if isinstance(value, Part) and value.index == 0 else value
     name = (kind(code, getattr(call, "func", None)) or "").removeprefix("module:")
     forward = code.functions.get((name, "forward"))
     if not isinstance(call, ast.Call) or forward is None or not isinstance(target, ast.Name):
         return False
-    places = [n for n, one in enumerate(call.args) if text(one) == target.id]
-    names = [one.arg for one in forward.args.args[1:]]
+    places = [n for n, arg in enumerate(call.args) if name_of(arg) == target.id]
+    names = [parameter.arg for parameter in forward.args.args[1:]]
     if len(call.args) < 2 or len(places) != 1 or places[0] >= len(names):
         return False
-    source = code.part(code.classes[name]) if name in code.classes else ""
+    source = code.source_of(code.classes[name]) if name in code.classes else ""
     layer = re.search(r"nn\.(Transformer|TransformerDecoder|GRU|LSTM|RNN)\(", source)
-    if not layer or _SHIFTS.search(code.part(forward)) or "bidirectional=True" in source:
+    if not layer or _SHIFTS.search(code.source_of(forward)) or "bidirectional=True" in source:
         return False
     reads = [
-        one for one in code.uses(forward, names[places[0]]) if isinstance(one.parent, ast.Call)
+        use for use in code.uses(forward, names[places[0]]) if isinstance(use.parent, ast.Call)
     ]
     sliced = any(
-        isinstance(one.parent, ast.Subscript) for one in code.uses(forward, names[places[0]])
+        isinstance(use.parent, ast.Subscript) for use in code.uses(forward, names[places[0]])
     )
-    embedded = [code.called(construction(code, one.parent.func)) == "nn.Embedding" for one in reads]
+    embedded = [
+        code.called(construction(code, read.parent.func)) == "nn.Embedding" for read in reads
+    ]
     return any(embedded) and not sliced
 
 
-def moved(code, node):
+def unshaped(code, node):
     """Return `x` of `x.view(-1)`, `x.transpose(1, 2)` and the like; with `code` through names."""
     for _ in range(6):
         if method(node) in ("view", "reshape", "flatten", "transpose", "permute", "contiguous"):

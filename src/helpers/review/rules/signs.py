@@ -6,7 +6,7 @@ import re
 from helpers.review.code import Part
 from helpers.review.registry import rule
 from helpers.review.rules.learning import negated
-from helpers.review.syntax import argument, const, method, names_in, receiver, text
+from helpers.review.syntax import argument, const, method, name_of, names_in, receiver
 from helpers.review.tracing import construction
 
 _PAIRS = (
@@ -40,12 +40,12 @@ def terms(node, sign=1):
 
 def _side(node, code=None):
     """Return `pos` or `neg` for a score or distance of such a pair, by its name or its value."""
-    name = text(node) or ""
-    found = {side for pattern, side in _PAIRS if pattern.search(name.rpartition(".")[2])}
-    if not found and code is not None and isinstance(value := code.value(node), ast.Call):
+    name = name_of(node) or ""
+    sides = {side for pattern, side in _PAIRS if pattern.search(name.rpartition(".")[2])}
+    if not sides and code is not None and isinstance(value := code.value(node), ast.Call):
         words = names_in(value)
-        found = {side for pattern, side in _LONG if any(map(pattern.fullmatch, words))}
-    return found.pop() if len(found) == 1 else None
+        sides = {side for pattern, side in _LONG if any(map(pattern.fullmatch, words))}
+    return sides.pop() if len(sides) == 1 else None
 
 
 _LONG = (
@@ -56,7 +56,7 @@ _LONG = (
 
 def _measure(code, node):
     """Return `distance` or `score` by the name, else by the value; None if it is not known."""
-    name = text(node) or ""
+    name = name_of(node) or ""
     value = code.value(node)
     value = value.value if isinstance(value, Part) else value
     for written in (name, ast.unparse(value) if isinstance(value, ast.AST) else ""):
@@ -66,13 +66,13 @@ def _measure(code, node):
     return None
 
 
-def _order(code, node):
+def _pair_order(code, node):
     """Return 1 if an expression grows when the pairs are in the right order, -1 if it falls."""
-    sides = [(_side(one, code), _measure(code, one), sign) for one, sign in terms(node)]
-    sides = [one for one in sides if one[0]]
-    if sorted(one[0] for one in sides) != ["neg", "pos"] or sides[0][2] == sides[1][2]:
+    sides = [(_side(term, code), _measure(code, term), sign) for term, sign in terms(node)]
+    sides = [side for side in sides if side[0]]
+    if sorted(side[0] for side in sides) != ["neg", "pos"] or sides[0][2] == sides[1][2]:
         return 0
-    (positive,) = [one for one in sides if one[0] == "pos"]
+    (positive,) = [side for side in sides if side[0] == "pos"]
     if positive[1] is None or sides[0][1] != sides[1][1]:
         return 0
     return positive[2] if positive[1] == "score" else -positive[2]
@@ -82,40 +82,40 @@ def _order(code, node):
 def ranking_inverted(code):
     """`relu(d_neg - d_pos + margin)`: the loss falls when the pairs are in the wrong order."""
     for call in code.calls:
-        given = _hinged(code, call)
-        if given is not None:
-            found = _order(code, given) == 1 and not negated(code, call)
+        margin = _hinge_argument(code, call)
+        if margin is not None:
+            is_inverted = _pair_order(code, margin) == 1 and not negated(code, call)
         elif method(call) in ("logsigmoid", "log"):
-            found = _increasing(code, call)
+            is_inverted = _increasing(code, call)
         else:
-            found = _swapped(code, call)
-        if found:
+            is_inverted = _swapped(code, call)
+        if is_inverted:
             yield call
     yield from _repelled(code)
 
 
-def _hinged(code, call):
+def _hinge_argument(code, call):
     """Return the argument of `relu`, `softplus` or `clamp(…, min=0)`."""
-    name, what = code.called(call), method(call)
+    name, method_name = code.called(call), method(call)
     if (
         name
         and not name.startswith(("F.", "torch."))
-        or what not in ("relu", "softplus", "clamp", "clamp_min", "max", "maximum")
+        or method_name not in ("relu", "softplus", "clamp", "clamp_min", "max", "maximum")
     ):
         return None
-    if what in ("max", "maximum"):
+    if method_name in ("max", "maximum"):
         zeros = [
-            one
-            for one in call.args
-            if const(one) == 0 or re.search(r"zeros|tensor\(\[?0", ast.unparse(one))
+            arg
+            for arg in call.args
+            if const(arg) == 0 or re.search(r"zeros|tensor\(\[?0", ast.unparse(arg))
         ]
-        others = [one for one in call.args if one not in zeros]
+        others = [arg for arg in call.args if arg not in zeros]
         return _named(code, others[0]) if len(zeros) == len(others) == 1 else None
     base = call.args[0] if name and call.args else receiver(call) if not name else None
     least = argument(call, "min", 1 if name else 0)
-    if what.startswith("clamp") and const(least) not in (0, 0.0) or text(base) == "self":
+    if method_name.startswith("clamp") and const(least) not in (0, 0.0) or name_of(base) == "self":
         return None
-    if not name and what not in ("clamp", "clamp_min", "relu"):
+    if not name and method_name not in ("clamp", "clamp_min", "relu"):
         return None
     return _named(code, base)
 
@@ -131,9 +131,9 @@ def _increasing(code, call):
     inner = call.args[0] if call.args and code.called(call) else receiver(call)
     if method(call) == "log":
         inside = [*terms(inner)] if inner is not None else []
-        inner = next((one for one, _ in inside if method(one) == "sigmoid"), None)
+        inner = next((term for term, _ in inside if method(term) == "sigmoid"), None)
         inner = (inner.args[0] if inner.args else receiver(inner)) if inner is not None else None
-    order = _order(code, _named(code, inner)) if inner is not None else 0
+    order = _pair_order(code, _named(code, inner)) if inner is not None else 0
     if order == -1:
         return negated(code, call)
     return order == 1 and not negated(code, call) and _is_loss(call)
@@ -144,19 +144,21 @@ def _is_loss(node):
     while isinstance(node.parent, ast.Call | ast.Attribute | ast.BinOp):
         node = node.parent
     if isinstance(node.parent, ast.Assign):
-        return bool(re.search(r"(?i)loss", text(node.parent.targets[0]) or ""))
-    owner, around = getattr(node.owner, "name", ""), getattr(node.scope, "name", "")
-    return isinstance(node.parent, ast.Return) and "loss" in f"{owner} {around}".lower()
+        return bool(re.search(r"(?i)loss", name_of(node.parent.targets[0]) or ""))
+    owner, function_name = getattr(node.owner, "name", ""), getattr(node.scope, "name", "")
+    return isinstance(node.parent, ast.Return) and "loss" in f"{owner} {function_name}".lower()
 
 
 def _swapped(code, call):
     """Return True for a margin or triplet loss whose arguments are in the wrong order."""
     name = code.called(call)
-    built = call if name.startswith("F.") else construction(code, call.func) if not name else None
-    kind_ = method(built) if code.called(built).startswith(("F.", "nn.")) else ""
-    if re.match(r"TripletMargin|triplet_margin", kind_) and len(call.args) == 3:
-        return [_side(one) for one in call.args[1:]] == ["neg", "pos"]
-    if not re.fullmatch(r"MarginRankingLoss|margin_ranking_loss", kind_) or len(call.args) != 3:
+    constructor = (
+        call if name.startswith("F.") else construction(code, call.func) if not name else None
+    )
+    kind_name = method(constructor) if code.called(constructor).startswith(("F.", "nn.")) else ""
+    if re.match(r"TripletMargin|triplet_margin", kind_name) and len(call.args) == 3:
+        return [_side(arg) for arg in call.args[1:]] == ["neg", "pos"]
+    if not re.fullmatch(r"MarginRankingLoss|margin_ranking_loss", kind_name) or len(call.args) != 3:
         return False
     first, second, target = call.args
     sign = _sign_of(code, target)
@@ -170,7 +172,7 @@ def _swapped(code, call):
 
 def _sign_of(code, node):
     """Return the sign of `torch.ones(n)`, `-torch.ones(n)` or `torch.full((n,), -1)`."""
-    value, sign = code.resolved(node) if text(node) else node, 1
+    value, sign = code.resolved(node) if name_of(node) else node, 1
     for _ in range(4):
         parts = [*terms(value)] if isinstance(value, ast.AST) else []
         if len(parts) != 1:
@@ -181,8 +183,8 @@ def _sign_of(code, node):
         value = receiver(value)
     if method(value) in ("ones", "ones_like"):
         return sign
-    given = value.args if method(value) in ("full", "full_like", "tensor", "Tensor") else ()
-    filled = getattr(given[-1], "elts", [given[-1]]) if given else []
+    arguments = value.args if method(value) in ("full", "full_like", "tensor", "Tensor") else ()
+    filled = getattr(arguments[-1], "elts", [arguments[-1]]) if arguments else []
     number = const(filled[0]) if len(filled) == 1 else None
     return (sign if number > 0 else -sign) if number in (1, -1, 1.0, -1.0) else 0
 
@@ -193,26 +195,28 @@ _MARGIN = re.compile(r"(?i)(self\.)?(\w*margin\w*|m|alpha)")
 def _repelled(code):
     """`y * d ** 2 + (1 - y) * clamp(d - margin, min=0) ** 2`: the hinge has the wrong sign."""
     for call in code.calls if re.search(r"(?i)contrastive|siamese", code.source) else ():
-        given = _hinged(code, call)
-        if not isinstance(given, ast.BinOp) or not isinstance(given.op, ast.Sub):
+        difference = _hinge_argument(code, call)
+        if not isinstance(difference, ast.BinOp) or not isinstance(difference.op, ast.Sub):
             continue
-        distance, margin = text(given.left), text(given.right) or ""
+        distance, margin = name_of(difference.left), name_of(difference.right) or ""
         total = call
         while isinstance(total.parent, ast.BinOp | ast.Call | ast.Attribute):
             total = total.parent
-        parts = [one for one, _ in _sum_in(total)]
-        bare = [one for one in parts if distance in names_in(one) and call not in ast.walk(one)]
+        parts = [part for part, _ in _sum_in(total)]
+        bare = [part for part in parts if distance in names_in(part) and call not in ast.walk(part)]
         if distance and _MARGIN.fullmatch(margin) and len(parts) == 2 and bare:
-            calls = [one for one in ast.walk(bare[0]) if isinstance(one, ast.Call)]
-            if not any(_hinged(code, one) for one in calls):
+            calls = [
+                other_call for other_call in ast.walk(bare[0]) if isinstance(other_call, ast.Call)
+            ]
+            if not any(_hinge_argument(code, other_call) for other_call in calls):
                 yield call
 
 
 def _sum_in(node):
     """Return the terms of the first sum of two products in an expression."""
-    for one in ast.walk(node):
-        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Add):
-            return [*terms(one)]
+    for operation in ast.walk(node):
+        if isinstance(operation, ast.BinOp) and isinstance(operation.op, ast.Add):
+            return [*terms(operation)]
     return []
 
 
@@ -223,12 +227,12 @@ def _sum_in(node):
 def critic_with_generator(code):
     """`D(real).mean() - D(fake).mean()` next to `-D(fake).mean()`: both networks agree."""
     critics, generators = {}, {}
-    for node in code.of(ast.Assign):
-        name = text(node.targets[0])
+    for node in code.nodes_of(ast.Assign):
+        name = name_of(node.targets[0])
         if not name or name not in node.scope.backward or not _plain_backward(code, name):
             continue
-        scored = [(one, sign) for one, sign in _scored(code, node.value, 1, 0)]
-        models = {text(call.func) for call, _ in scored}
+        scored = [(score, sign) for score, sign in _critic_calls(code, node.value, 1, 0)]
+        models = {name_of(call.func) for call, _ in scored}
         if len(models) != 1 or negated(code, node.value):
             continue
         fakes = [sign for call, sign in scored if _of_sample(code, call)]
@@ -240,34 +244,38 @@ def critic_with_generator(code):
             generators.setdefault(key, []).append((node, fakes[0]))
     for key, losses in critics.items():
         for node, sign in losses:
-            others = [one for one, other in generators.get(key, ()) if other == sign]
+            others = [generator for generator, other in generators.get(key, ()) if other == sign]
             if others and len(losses) == len(generators[key]) == 1:
                 yield node.value if sign < 0 else others[0].value
 
 
 def _plain_backward(code, name):
     """Return whether `backward` of the name has no gradient argument, as `backward(mone)` has."""
-    calls = [one for one in code.calls if method(one) == "backward" and text(receiver(one)) == name]
-    return bool(calls) and not any(one.args for one in calls) and "maximize=" not in code.source
+    calls = [
+        call
+        for call in code.calls
+        if method(call) == "backward" and name_of(receiver(call)) == name
+    ]
+    return bool(calls) and not any(call.args for call in calls) and "maximize=" not in code.source
 
 
-def _scored(code, node, sign, depth):
+def _critic_calls(code, node, sign, depth):
     """Yield the calls of a critic in a sum of means, with their signs."""
-    for one, inner in terms(node, sign):
-        if isinstance(one, ast.Name) and depth < 3:
-            value = code.value(one)
+    for term, inner in terms(node, sign):
+        if isinstance(term, ast.Name) and depth < 3:
+            value = code.value(term)
             if isinstance(value, ast.AST):
-                yield from _scored(code, value, inner, depth + 1)
-        elif method(one) in ("mean", "view", "squeeze", "reshape"):
-            whole = one.args[:1] if code.called(one) else [receiver(one)]
-            for given in whole:
-                if given is not None:
-                    yield from _scored(code, given, inner, depth)
-        elif isinstance(one, ast.Call) and not code.called(one) and len(one.args) in (1, 2):
+                yield from _critic_calls(code, value, inner, depth + 1)
+        elif method(term) in ("mean", "view", "squeeze", "reshape"):
+            arguments = term.args[:1] if code.called(term) else [receiver(term)]
+            for arg in arguments:
+                if arg is not None:
+                    yield from _critic_calls(code, arg, inner, depth)
+        elif isinstance(term, ast.Call) and not code.called(term) and len(term.args) in (1, 2):
             if re.fullmatch(
-                r"(?i)(self\.)?(net_?)?(d|c|critic|dis\w*|f)\w{0,2}", text(one.func) or ""
+                r"(?i)(self\.)?(net_?)?(d|c|critic|dis\w*|f)\w{0,2}", name_of(term.func) or ""
             ):
-                yield one, inner
+                yield term, inner
 
 
 _CRITIC = re.compile(r"(?i)(self\.)?(net_?)?(d|c|critic|dis\w*|f)\w{0,2}")
@@ -275,10 +283,10 @@ _CRITIC = re.compile(r"(?i)(self\.)?(net_?)?(d|c|critic|dis\w*|f)\w{0,2}")
 
 def _of_sample(code, call):
     """Return whether the argument of a critic is generated, by its name or its value."""
-    given = call.args[0]
-    if re.search(r"(?i)fake|\bgen|_gen|\bg\(|net_?g\(|generator\(", ast.unparse(given)):
+    operand = call.args[0]
+    if re.search(r"(?i)fake|\bgen|_gen|\bg\(|net_?g\(|generator\(", ast.unparse(operand)):
         return True
-    value = code.resolved(given)
+    value = code.resolved(operand)
     return isinstance(value, ast.Call) and bool(
-        re.search(r"(?i)(^|[._])(net_?)?g(en\w*)?$", text(getattr(value, "func", None)) or "")
+        re.search(r"(?i)(^|[._])(net_?)?g(en\w*)?$", name_of(getattr(value, "func", None)) or "")
     )

@@ -6,7 +6,7 @@ import re
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated, negated
 from helpers.review.rules.signs import terms
-from helpers.review.syntax import LOOPS, above, method, receiver, text
+from helpers.review.syntax import LOOPS, ancestors, method, name_of, receiver
 
 _EXTREMES = {"torch.min": 1, "torch.minimum": 1, "torch.max": -1, "torch.maximum": -1}
 
@@ -18,7 +18,7 @@ def surrogate_of_other_sign(code):
         lower = _EXTREMES.get(code.called(call))
         if lower is None or len(call.args) != 2:
             continue
-        signs = [_sign(code, one) for one in call.args]
+        signs = [_sign(code, arg) for arg in call.args]
         if None in signs or signs[0] != signs[1]:
             continue
         if signs[0] != lower or _descended(code, call) and negated(code, call) != (lower > 0):
@@ -48,8 +48,8 @@ def _sign(code, node):
 def _is_surrogate(code, product):
     """Return whether one factor is a ratio of probabilities and the other an advantage."""
     sides = [ast.unparse(product.left), ast.unparse(product.right)]
-    ratio = any(re.search(r"(?i)ratio|\brho", one) for one in sides)
-    return ratio and any(re.search(r"(?i)adv|\bgae|delta", one) for one in sides)
+    ratio = any(re.search(r"(?i)ratio|\brho", side) for side in sides)
+    return ratio and any(re.search(r"(?i)adv|\bgae|delta", side) for side in sides)
 
 
 def _descended(code, call):
@@ -69,27 +69,27 @@ def ratio_of_same_policy(code):
         inner = call.args[0] if code.called(call) == "torch.exp" and call.args else receiver(call)
         if method(call) != "exp" or not isinstance(inner, ast.BinOp):
             continue
-        loop = next(above(call, *LOOPS), None)
-        if loop is None or not isinstance(inner.op, ast.Sub) or not _counts(loop):
+        loop = next(ancestors(call, *LOOPS), None)
+        if loop is None or not isinstance(inner.op, ast.Sub) or not _repeats_body(loop):
             continue
-        new, old = (_written(code, one, loop, 0) for one in (inner.left, inner.right))
+        new, old = (_expanded_source(code, side, loop, 0) for side in (inner.left, inner.right))
         if new and new == old and "log" in f"{new}{ast.unparse(inner)}":
             yield call
 
 
-def _counts(loop):
+def _repeats_body(loop):
     """Return whether a loop repeats its body a number of times."""
     return method(getattr(loop, "iter", None)) == "range"
 
 
-def _written(code, node, loop, depth):
+def _expanded_source(code, node, loop, depth):
     """Return the text of a value, with the names that the loop assigns replaced by their values."""
     if method(node) in ("detach", "squeeze", "clone", "sum") and receiver(node) is not None:
-        return _written(code, receiver(node), loop, depth)
+        return _expanded_source(code, receiver(node), loop, depth)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        base = _written(code, node.func.value, loop, depth)
+        base = _expanded_source(code, node.func.value, loop, depth)
         return f"{base}.{node.func.attr}({', '.join(map(ast.unparse, node.args))})" if base else ""
     value = code.value(node) if isinstance(node, ast.Name) else None
-    if isinstance(value, ast.Call) and depth < 4 and loop in above(value, *LOOPS):
-        return _written(code, value, loop, depth + 1)
-    return ast.unparse(node) if isinstance(node, ast.Call) or text(node) else ""
+    if isinstance(value, ast.Call) and depth < 4 and loop in ancestors(value, *LOOPS):
+        return _expanded_source(code, value, loop, depth + 1)
+    return ast.unparse(node) if isinstance(node, ast.Call) or name_of(node) else ""

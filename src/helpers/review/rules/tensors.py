@@ -7,14 +7,14 @@ from helpers.review.kinds import MOVES, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     LOOPS,
-    above,
+    ancestors,
     argument,
-    inside,
+    is_inside,
     is_open,
     method,
+    name_of,
     names_in,
     receiver,
-    text,
 )
 
 _PURE = {
@@ -46,7 +46,7 @@ _PURE = {
 def result_unused(code):
     """`x.to(device)` of a tensor as a statement: `x` stays where it was."""
     yield from _moved_in_loop(code)
-    for node in code.of(ast.Expr):
+    for node in code.nodes_of(ast.Expr):
         if not isinstance(node.value, ast.Call):
             continue
         call = node.value
@@ -56,10 +56,10 @@ def result_unused(code):
                 yield node
         if base is None or code.dotted(call.func) or code.is_display(node):
             continue
-        gradient = (text(base) or "").removesuffix(".data").endswith(".grad")
+        gradient = (name_of(base) or "").removesuffix(".data").endswith(".grad")
         tensor = gradient or kind(code, base) in ("tensor", "loss")
         if method(call) in _PURE | MOVES - {"type"} and tensor:
-            if not any(above(node, ast.Try)) and not isinstance(node.parent, ast.With):
+            if not any(ancestors(node, ast.Try)) and not isinstance(node.parent, ast.With):
                 yield node
 
 
@@ -68,19 +68,19 @@ _JOINS = re.compile(r"torch\.(cat|stack|unsqueeze|squeeze|permute|transpose|clam
 
 def _moved_in_loop(code):
     """`for key, v in batch.items(): v = v.to(device)`: the entry of the dict stays the same."""
-    for loop in code.of(ast.For):
-        over = method(loop.iter) in ("items", "values") and not code.called(loop.iter)
-        names = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+    for loop in code.nodes_of(ast.For):
+        over_dict = method(loop.iter) in ("items", "values") and not code.called(loop.iter)
+        names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
         last = loop.body[-1]
-        if not over or len(loop.body) != 1 or not isinstance(last, ast.Assign):
+        if not over_dict or len(loop.body) != 1 or not isinstance(last, ast.Assign):
             continue
-        name = text(last.targets[0])
+        name = name_of(last.targets[0])
         if (
             name in names
             and method(last.value) in ("to", "cuda")
-            and text(receiver(last.value)) == name
+            and name_of(receiver(last.value)) == name
         ):
-            if not any(one.lineno > last.lineno for one in code.uses(loop.scope, name)):
+            if not any(use.lineno > last.lineno for use in code.uses(loop.scope, name)):
                 yield last
 
 
@@ -88,7 +88,7 @@ def _moved_in_loop(code):
 def type_compared(code):
     """`x.type() == torch.float32`: a string is never equal to a dtype."""
     dtype = re.compile(r"torch\.(float|int|half|long|double|bool|uint|bfloat)\w*")
-    for node in code.of(ast.Compare):
+    for node in code.nodes_of(ast.Compare):
         if method(node.left) == "type" and not node.left.args:
             if (
                 isinstance(node.left.func, ast.Attribute)
@@ -112,24 +112,28 @@ def one_buffer(code):
     """`buffer[:] = x` and `rows.append(buffer)` in a loop: all entries are one array."""
     constructors = re.compile(r"(torch|numpy)\.(zeros|empty|ones|zeros_like|empty_like)")
     for call in code.calls:
-        given = call.args[0] if method(call) == "append" and len(call.args) == 1 else None
-        loop = next(above(call, *LOOPS), None)
-        if loop is None or not isinstance(given, ast.Name):
+        operand = call.args[0] if method(call) == "append" and len(call.args) == 1 else None
+        loop = next(ancestors(call, *LOOPS), None)
+        if loop is None or not isinstance(operand, ast.Name):
             continue
-        values = call.scope.assigned.get(given.id, ())
+        values = call.scope.assigned.get(operand.id, ())
         if len(values) != 1 or not constructors.fullmatch(code.called(values[0].value)):
             continue
         outside = values[0].statement.lineno < loop.lineno
         written = [
-            one
-            for one in code.walk(loop)
-            if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Subscript)
-            if text(one.targets[0].value) == given.id and one.lineno < call.lineno
+            assignment
+            for assignment in code.walk(loop)
+            if isinstance(assignment, ast.Assign)
+            and isinstance(assignment.targets[0], ast.Subscript)
+            if name_of(assignment.targets[0].value) == operand.id
+            and assignment.lineno < call.lineno
         ]
-        listed = text(receiver(call))
+        listed = name_of(receiver(call))
         kept = call.scope.assigned.get(listed or "", ())
-        own = any(inside(one.statement, loop) for one in kept)  # a new list in each pass
-        if outside and written and not own:
+        created_in_loop = any(
+            is_inside(assignment.statement, loop) for assignment in kept
+        )  # a new list in each pass
+        if outside and written and not created_in_loop:
             yield call
 
 
@@ -141,8 +145,8 @@ def where_nan(code):
             continue
         for arm in map(code.resolved, call.args[1:]):
             if method(arm) in ("sqrt", "log") and isinstance(arm.func, ast.Attribute):
-                given = arm.args[0] if code.dotted(arm.func) and arm.args else receiver(arm)
-                if text(given) and text(given) in names_in(call.args[0]):
+                operand = arm.args[0] if code.dotted(arm.func) and arm.args else receiver(arm)
+                if name_of(operand) and name_of(operand) in names_in(call.args[0]):
                     yield call
 
 
@@ -182,7 +186,7 @@ def tensor_of_losses(code):
     for call in code.calls:
         if code.called(call) == "torch.tensor" and call.args and isinstance(call.args[0], ast.List):
             items = call.args[0].elts
-            if len(items) > 1 and all(kind(code, one) == "loss" for one in items):
+            if len(items) > 1 and all(kind(code, item) == "loss" for item in items):
                 target = call.parent
                 if (
                     isinstance(target, ast.Attribute)
@@ -190,7 +194,7 @@ def tensor_of_losses(code):
                     and not no_graph(code, call)
                 ) and (
                     isinstance(target.parent.parent, ast.Assign)
-                    and text(target.parent.parent.targets[0]) in call.scope.backward
+                    and name_of(target.parent.parent.targets[0]) in call.scope.backward
                 ):
                     yield call
 
@@ -201,24 +205,30 @@ def _tensor_of_list(code):
     """`torch.tensor(log_probs)` in a differentiated loss: it cuts the graphs of the elements."""
     for call in code.calls:
         name = code.called(call)
-        given = call.args[0] if name in ("torch.tensor", "torch.FloatTensor") and call.args else 0
-        if not text(given) or argument(call, "requires_grad") or no_graph(code, call):
+        operand = call.args[0] if name in ("torch.tensor", "torch.FloatTensor") and call.args else 0
+        if not name_of(operand) or argument(call, "requires_grad") or no_graph(code, call):
             continue
-        filled = _filled(code, given)
+        filled = _appended_values(code, operand)
         if filled and all(map(_has_graph, filled)) and _in_loss(code, call):
             yield call
 
 
-def _filled(code, node):
+def _appended_values(code, node):
     """Return the values that `append` adds to a list of this function or of the object."""
-    name = text(node)
+    name = name_of(node)
     if isinstance(node, ast.Name):
-        around = code.function(node)
+        function = code.function_of(node)
         local = isinstance(code.value(node), ast.List)
-        calls = code.methods(around if local and name in around.assigned else code.tree, "append")
+        calls = code.methods(
+            function if local and name in function.assigned else code.tree, "append"
+        )
     else:
-        calls = [one for one in code.calls if one.owner is node.owner and method(one) == "append"]
-    return [one.args[0] for one in calls if text(receiver(one)) == name and len(one.args) == 1]
+        calls = [
+            call for call in code.calls if call.owner is node.owner and method(call) == "append"
+        ]
+    return [
+        call.args[0] for call in calls if name_of(receiver(call)) == name and len(call.args) == 1
+    ]
 
 
 def _has_graph(node):
@@ -229,10 +239,10 @@ def _has_graph(node):
 
 def _in_loss(code, node):
     """Return whether the expression around the node, or its name, is differentiated."""
-    statement = next(above(node, ast.Assign), None)
+    statement = next(ancestors(node, ast.Assign), None)
     if statement is None:
-        return any(method(one) == "backward" for one in above(node, ast.Call))
-    return text(statement.targets[0]) in node.scope.backward
+        return any(method(call) == "backward" for call in ancestors(node, ast.Call))
+    return name_of(statement.targets[0]) in node.scope.backward
 
 
 @rule("modules-plain-error", "wrong")
@@ -244,36 +254,36 @@ def plain_tensor(code):
         for name, values in node.attributes.items():
             if name.count(".") != 1 or len(values) != 1:
                 continue
-            one = values[0]
-            value, _moved = one.value, False
+            assignment = values[0]
+            value, _moved = assignment.value, False
             while (
                 isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value)
             ):
                 value, _moved = receiver(value), True
-            if _left_on_cpu(code, node, name, one):
-                yield one.statement
+            if _left_on_cpu(code, node, name, assignment):
+                yield assignment.statement
             if code.called(value) not in ("torch.randn", "torch.rand") or is_open(value):
                 continue
             if (
-                one.statement.scope is not code.tree
+                assignment.statement.scope is not code.tree
                 and _is_no_leaf(code, value, name)
-                and getattr(one.statement.scope, "name", "") == "__init__"
+                and getattr(assignment.statement.scope, "name", "") == "__init__"
                 and _used_in_forward(code, node, name)
             ):
-                yield one.statement
+                yield assignment.statement
 
 
 _MADE = re.compile(r"torch\.(zeros|ones|arange|linspace|eye|tril|triu|full|FloatTensor|tensor)$")
 
 
-def _left_on_cpu(code, owner, name, given):
+def _left_on_cpu(code, owner, name, assignment):
     """Return whether a computed tensor is added to the input of `forward` on another device."""
-    source = code.part(owner)
+    source = code.source_of(owner)
     if not re.search(r"\.cuda\(|\.to\((device|args\.device|['\"]cuda)", code.source) or re.search(
         r"device|\.to\(|\.cuda\(|type_as|register_buffer|nn\.Parameter", source
     ):
         return False
-    value = given.value
+    value = assignment.value
     for _ in range(6):
         if isinstance(value, ast.Name):
             value = code.value(value)
@@ -283,17 +293,19 @@ def _left_on_cpu(code, owner, name, given):
             value = value.value
         else:
             break
-    made = code.called(value)
-    if not _MADE.match(made) or getattr(given.statement.scope, "name", "") != "__init__":
+    creator = code.called(value)
+    if not _MADE.match(creator) or getattr(assignment.statement.scope, "name", "") != "__init__":
         return False
-    if made == "torch.tensor" and value.args and not isinstance(value.args[0], ast.List):
+    if creator == "torch.tensor" and value.args and not isinstance(value.args[0], ast.List):
         return False  # a number may be on another device
     forward = code.functions.get((owner.name, "forward"))
     return forward is not None and any(
-        isinstance(one, ast.BinOp)
+        isinstance(node, ast.BinOp)
         and name
-        in (text(s.value if isinstance(s, ast.Subscript) else s) for s in (one.left, one.right))
-        for one in code.walk(forward)
+        in (
+            name_of(s.value if isinstance(s, ast.Subscript) else s) for s in (node.left, node.right)
+        )
+        for node in code.walk(forward)
     )
 
 
@@ -301,13 +313,13 @@ def _is_no_leaf(code, value, name):
     """Return whether no gradient is required, or no optimizer of the file contains the tensor."""
     if code.const(argument(value, "requires_grad")) is None:
         return True
-    given = re.findall(rf"(?<!self)\.{name[5:]}\b|\[{re.escape(name)}\b", code.source)
-    return not given and "optim" in code.source and ".parameters()" in code.source
+    reads = re.findall(rf"(?<!self)\.{name[5:]}\b|\[{re.escape(name)}\b", code.source)
+    return not reads and "optim" in code.source and ".parameters()" in code.source
 
 
 def _used_in_forward(code, node, name):
     forward = code.functions.get((node.name, "forward"))
-    return forward is not None and re.search(rf"{re.escape(name)}\b", code.part(forward))
+    return forward is not None and re.search(rf"{re.escape(name)}\b", code.source_of(forward))
 
 
 @rule("tensors-item-backward", "raises")
@@ -326,5 +338,5 @@ def backward_of_number(code):
 def _sum_of_numbers(code, node):
     """Return True for `sum(loss.item() for loss in losses)`, even through a name."""
     value = code.resolved(node) if isinstance(node, ast.Name) else node
-    over = value.args[0] if method(value) == "sum" and len(value.args) == 1 else None
-    return isinstance(over, ast.GeneratorExp | ast.ListComp) and method(over.elt) == "item"
+    operand = value.args[0] if method(value) == "sum" and len(value.args) == 1 else None
+    return isinstance(operand, ast.GeneratorExp | ast.ListComp) and method(operand.elt) == "item"

@@ -8,12 +8,12 @@ from helpers.review.registry import rule
 from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
-    above,
+    ancestors,
     exclusive,
-    inside,
+    is_inside,
     method,
+    name_of,
     names_in,
-    text,
 )
 from helpers.review.tracing import is_loss_call
 
@@ -27,11 +27,13 @@ def assignments(code):
     for scope in code.scopes:
         for name, values in scope.assigned.items() if scope.backward else ():
             if name.isidentifier() and not name.startswith("_"):
-                for one in values:
-                    plain = isinstance(one.statement, ast.Assign)
-                    if plain and one.statement.value is one.value:
-                        if isinstance(one.value, ast.Call) and text(one.statement.targets[0]):
-                            yield scope, name, one.statement
+                for assignment in values:
+                    plain = isinstance(assignment.statement, ast.Assign)
+                    if plain and assignment.statement.value is assignment.value:
+                        if isinstance(assignment.value, ast.Call) and name_of(
+                            assignment.statement.targets[0]
+                        ):
+                            yield scope, name, assignment.statement
 
 
 @rule("losses-unused", "wrong")
@@ -41,7 +43,7 @@ def loss_unused(code):
         if re.search(r"(?i)val|test|eval|dev", name):
             continue
         if is_loss_call(code, statement.value) and not code.uses(scope, name):
-            if any(above(statement, *LOOPS)) and not no_graph(code, statement):
+            if any(ancestors(statement, *LOOPS)) and not no_graph(code, statement):
                 yield statement
     yield from _penalty_printed(code)
 
@@ -56,29 +58,31 @@ def _penalty_printed(code):
             if not _PENALTY.search(name) or len(values) != 1 or name in scope.backward:
                 continue
             statement = values[0].statement
-            loop = next(above(statement, *LOOPS), None)
+            loop = next(ancestors(statement, *LOOPS), None)
             if loop is None or not isinstance(statement, ast.Assign) or no_graph(code, statement):
                 continue
-            if not any(isinstance(one, ast.Call) for one in ast.walk(statement.value)):
+            if not any(isinstance(node, ast.Call) for node in ast.walk(statement.value)):
                 continue
-            if not code.methods(loop, "backward") or re.search("item|detach", code.part(statement)):
+            if not code.methods(loop, "backward") or re.search(
+                "item|detach", code.source_of(statement)
+            ):
                 continue
-            if all(_shown(one) for one in code.uses(scope, name)):
+            if all(_is_read_as_number(use) for use in code.uses(scope, name)):
                 yield statement
 
 
-def _shown(node):
+def _is_read_as_number(node):
     """Return True for a value that is read as a number, as in `gp.item()` and `print(gp)`."""
-    up = node.parent
-    number = isinstance(up, ast.Attribute) and up.attr in ("item", "detach", "data", "cpu")
-    return number or isinstance(up, ast.FormattedValue) or method(up) in ("print", "float")
+    parent = node.parent
+    number = isinstance(parent, ast.Attribute) and parent.attr in ("item", "detach", "data", "cpu")
+    return number or isinstance(parent, ast.FormattedValue) or method(parent) in ("print", "float")
 
 
 @rule("losses-overwritten", "wrong")
 def loss_overwritten(code):
     """`loss += a`, then `loss = b` where `+=` is meant: the first term is lost."""
-    for node in code.of(ast.AugAssign):
-        name = text(node.target)
+    for node in code.nodes_of(ast.AugAssign):
+        name = name_of(node.target)
         if not name or "loss" not in name.lower() or not isinstance(node.op, ast.Add):
             continue
         later = _next_store(node, name)
@@ -88,20 +92,20 @@ def loss_overwritten(code):
 
 def _next_store(node, name):
     """Return a plain assignment to the name below a statement, if nothing reads it before."""
-    body, at = _block(node)
-    while at is not None:
-        for statement in body[at + 1 :]:
-            store = _store(statement, name)
+    body, position = _block_of(node)
+    while position is not None:
+        for statement in body[position + 1 :]:
+            store = _stored_value(statement, name)
             if store is not None or name in names_in(statement):
                 return store
-        parent = body[at].parent
+        parent = body[position].parent
         if not isinstance(parent, ast.If):
             return None
-        body, at = _block(parent)
+        body, position = _block_of(parent)
     return None
 
 
-def _block(node):
+def _block_of(node):
     for field in ("body", "orelse", "finalbody"):
         block = getattr(node.parent, field, None)
         if isinstance(block, list) and node in block:
@@ -109,13 +113,15 @@ def _block(node):
     return [], None
 
 
-def _store(statement, name):
+def _stored_value(statement, name):
     """Return `name = value`, even as the only assignment to the name in an `if`."""
     if isinstance(statement, ast.If) and not names_in(statement.test) & {name}:
-        stores = [one for one in statement.body if _store(one, name) is not None]
-        read = [one for one in statement.body if name in names_in(one) and one not in stores]
+        stores = [inner for inner in statement.body if _stored_value(inner, name) is not None]
+        read = [
+            inner for inner in statement.body if name in names_in(inner) and inner not in stores
+        ]
         return stores[0] if len(stores) == 1 and not read and not statement.orelse else None
-    plain = isinstance(statement, ast.Assign) and text(statement.targets[0]) == name
+    plain = isinstance(statement, ast.Assign) and name_of(statement.targets[0]) == name
     value = getattr(statement, "value", None)
     again = plain and name not in names_in(value) and not isinstance(value, ast.Constant)
     return statement if again else None
@@ -125,17 +131,17 @@ def _store(statement, name):
 def output_unused(code):
     """`features_b = model(b)` that is never read, in a loop that uses `model(a)`."""
     outputs = [
-        one
-        for one in assignments(code)
-        if is_model(code, one[2].value.func) and any(above(one[2], *LOOPS))
+        assignment
+        for assignment in assignments(code)
+        if is_model(code, assignment[2].value.func) and any(ancestors(assignment[2], *LOOPS))
     ]
     for scope, name, statement in outputs:
         if code.uses(scope, name) or no_graph(code, statement):
             continue
-        loop = next(above(statement, *LOOPS))
+        loop = next(ancestors(statement, *LOOPS))
         for _, other, again in outputs:
-            same = text(again.value.func) == text(statement.value.func) and other != name
-            if same and inside(again, loop) and code.uses(scope, other):
+            same = name_of(again.value.func) == name_of(statement.value.func) and other != name
+            if same and is_inside(again, loop) and code.uses(scope, other):
                 yield statement
                 break
 
@@ -143,7 +149,7 @@ def output_unused(code):
 @rule("training-value-unused", "wrong")
 def value_unused(code):
     """`x_scaled = (x - mean) / std` that is never read, and `self.net(x)` after it."""
-    for function in code.of(*FUNCTIONS):
+    for function in code.nodes_of(*FUNCTIONS):
         if function.name != "forward" or function.owner is None:
             continue
         for name, values in function.assigned.items():
@@ -155,13 +161,17 @@ def value_unused(code):
                 continue
             base = next((b for b in _bases(values[0].value) if name.startswith(f"{b}_")), None)
             later = [n for n in code.uses(function, base or "") if n.lineno > values[0].end[0]]
-            if base and _computes(values[0].value) and any(_given(one) for one in later):
+            if (
+                base
+                and _computes(values[0].value)
+                and any(_is_layer_argument(use) for use in later)
+            ):
                 yield values[0].statement
 
 
 def _bases(value):
     """Return the names that an expression reads."""
-    return {one.id for one in ast.walk(value) if isinstance(one, ast.Name)} - {"self", "torch"}
+    return {node.id for node in ast.walk(value) if isinstance(node, ast.Name)} - {"self", "torch"}
 
 
 def _computes(value):
@@ -172,11 +182,11 @@ def _computes(value):
     return isinstance(value, ast.Call) and method(value) not in sizes
 
 
-def _given(node):
+def _is_layer_argument(node):
     """Return whether the name is an argument of a layer."""
-    up = node.parent
-    layer = isinstance(up, ast.Call) and (text(up.func) or "").startswith("self.")
-    return layer and node in up.args
+    parent = node.parent
+    layer = isinstance(parent, ast.Call) and (name_of(parent.func) or "").startswith("self.")
+    return layer and node in parent.args
 
 
 @rule("training-output-replaced", "wrong")
@@ -195,9 +205,9 @@ def inputs_compared(code):
                 continue
             for call in code.calls_under(scope):
                 losses = re.search(
-                    r"(?i)(^|[._])(criterion|loss_?(fn|func|function))$", text(call.func) or ""
+                    r"(?i)(^|[._])(criterion|loss_?(fn|func|function))$", name_of(call.func) or ""
                 )
-                if losses and len(call.args) == 2 and text(call.args[0]) == value.args[0].id:
+                if losses and len(call.args) == 2 and name_of(call.args[0]) == value.args[0].id:
                     if call.lineno > value.lineno:
                         yield call
                         break
@@ -212,7 +222,7 @@ def target_unused(code):
             continue
         for call in code.calls_under(loop):
             losses = is_loss_call(code, call) or re.search(
-                r"(?i)(^|[._])(criterion|loss_?(fn|func|function)?)$", text(call.func) or ""
+                r"(?i)(^|[._])(criterion|loss_?(fn|func|function)?)$", name_of(call.func) or ""
             )
             if losses and len(call.args) == 2 and all(_is_output(code, a) for a in call.args):
                 yield call
@@ -220,11 +230,11 @@ def target_unused(code):
 
 def _moved_targets(loop):
     """Return a batch's targets that `y = y.to(device)` reassigns: the loop should read them."""
-    batch = {one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)}
+    batch = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
     renewed = {
-        text(one.targets[0])
-        for one in loop.body
-        if isinstance(one, ast.Assign) and isinstance(one.value, ast.Call)
+        name_of(assignment.targets[0])
+        for assignment in loop.body
+        if isinstance(assignment, ast.Assign) and isinstance(assignment.value, ast.Call)
     }
     return {name for name in batch & renewed if _TARGET.match(name)}
 
@@ -242,7 +252,9 @@ def scheduler_unused(code):
             statement = values[-1].statement
             if kind(code, values[-1].value) != "scheduler" or not isinstance(statement, ast.Assign):
                 continue
-            if text(statement.targets[0]) == name and not _mentioned(code, scope, name, statement):
+            if name_of(statement.targets[0]) == name and not _mentioned(
+                code, scope, name, statement
+            ):
                 yield statement
 
 
@@ -250,7 +262,7 @@ def _mentioned(code, scope, name, statement):
     """Return whether another line reads the name or, for an attribute, mentions it."""
     if name.isidentifier():
         return code.uses(scope, name) or isinstance(scope, ast.Module) and not _trains(code)
-    rest = code.source.replace(code.part(statement), "")
+    rest = code.source.replace(code.source_of(statement), "")
     return name.rpartition(".")[2] in rest or not _trains(code)
 
 
@@ -261,12 +273,12 @@ def _trains(code):
 @rule("names-compared", "wrong", "==")
 def compared_as_statement(code):
     """`param.requires_grad == False` as a statement: it compares, and assigns nothing."""
-    for node in code.of(ast.Expr):
+    for node in code.nodes_of(ast.Expr):
         value = node.value
         if not isinstance(value, ast.Compare) or not isinstance(value.ops[0], ast.Eq):
             continue
         assigned = isinstance(value.left, ast.Attribute | ast.Name) and len(value.ops) == 1
         fixed = isinstance(value.comparators[0], ast.Constant)
-        if assigned and fixed and not code.is_display(node) and not any(above(node, ast.With)):
+        if assigned and fixed and not code.is_display(node) and not any(ancestors(node, ast.With)):
             if node.parent is not code.tree or "requires_grad" in ast.unparse(value):
                 yield node

@@ -3,19 +3,19 @@
 import ast
 import re
 
-from helpers.review.code import Part, parameter
+from helpers.review.code import Part, has_parameter
 from helpers.review.kinds import kind
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     LOOPS,
-    above,
+    ancestors,
     argument,
     const,
-    inside,
+    is_inside,
     method,
+    name_of,
     names_in,
     receiver,
-    text,
 )
 from helpers.review.tracing import construction
 
@@ -32,22 +32,22 @@ def maximum_as_tensor(code):
         target = call.parent.targets[0]
         if not isinstance(target, ast.Name):
             continue
-        for one in code.walk(call.scope):
-            if isinstance(one, ast.Name) and one.id == target.id and code.value(one) is call:
-                if _as_tensor(one):
+        for node in code.walk(call.scope):
+            if isinstance(node, ast.Name) and node.id == target.id and code.value(node) is call:
+                if _as_tensor(node):
                     yield call
                     break
 
 
 def _gives_pair(code, call):
     """Return True for `x.max(1)`, `torch.max(x, dim=1)`, `x.topk(3)` of tensors."""
-    name, what = code.called(call), method(call)
-    if what not in ("max", "min", "topk", "sort", "median") or name and name[:6] != "torch.":
+    name, method_name = code.called(call), method(call)
+    if method_name not in ("max", "min", "topk", "sort", "median") or name and name[:6] != "torch.":
         return False
-    given = argument(call, "dim", 1 if name else 0)
-    if what in ("topk", "sort"):
+    dim = argument(call, "dim", 1 if name else 0)
+    if method_name in ("topk", "sort"):
         return bool(name)
-    number = isinstance(const(given), int) and not isinstance(const(given), bool)
+    number = isinstance(const(dim), int) and not isinstance(const(dim), bool)
     tensor = bool(name) or receiver(call) is not None and _is_tensor(code, receiver(call))
     return number and tensor
 
@@ -57,23 +57,23 @@ def _is_tensor(code, node):
     if kind(code, node) in ("tensor", "loss"):
         return True
     named = r"(?i)(^|[._])(net|model|policy|target|q_?\w*|critic|actor)(_net(work)?)?\d?$"
-    return isinstance(node, ast.Call) and bool(re.search(named, text(node.func) or ""))
+    return isinstance(node, ast.Call) and bool(re.search(named, name_of(node.func) or ""))
 
 
 def _as_tensor(node):
-    up = node.parent
-    if isinstance(up, ast.Compare):
-        return not any(isinstance(one, ast.Is | ast.IsNot) for one in up.ops)
-    return isinstance(up, ast.BinOp) or (
-        isinstance(up, ast.Attribute)
-        and up.attr in ("eq", "detach", "view", "cpu", "item", "numpy", "squeeze", "sum", "to")
+    parent = node.parent
+    if isinstance(parent, ast.Compare):
+        return not any(isinstance(operator, ast.Is | ast.IsNot) for operator in parent.ops)
+    return isinstance(parent, ast.BinOp) or (
+        isinstance(parent, ast.Attribute)
+        and parent.attr in ("eq", "detach", "view", "cpu", "item", "numpy", "squeeze", "sum", "to")
     )
 
 
 @rule("training-precedence", "wrong", "%")
 def modulo_first(code):
     """`if i + 1 % steps == 0`: `%` binds more tightly than `+`."""
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         right = node.right
         if not isinstance(node.op, ast.Add) or not isinstance(right, ast.BinOp):
             continue
@@ -90,8 +90,8 @@ def modulo_first(code):
 def best_never_beaten(code):
     """`best_loss = 0` and `if val_loss < best_loss`: no loss is below 0."""
     for node, metric, best, op in _comparisons(code):
-        if _updated(node.parent, text(best)):
-            if _hopeless(_first_value(code, best), op, metric, text(best)):
+        if _assigns(node.parent, name_of(best)):
+            if _hopeless(_first_value(code, best), op, metric, name_of(best)):
                 yield node
 
 
@@ -101,110 +101,126 @@ def best_assigned_in_each_epoch(code):
     for node, metric, best, _ in _comparisons(code):
         if not _GAIN.search(metric.lower()) and not _LOSS.search(metric.lower()):
             continue
-        loop, branch = next(above(node, *LOOPS)), node.parent
-        for one in best.scope.assigned.get(text(best), []):
-            again = one.statement
-            if again.parent is not loop or not isinstance(one.value, ast.AST):
+        loop, branch = next(ancestors(node, *LOOPS)), node.parent
+        for assignment in best.scope.assigned.get(name_of(best), []):
+            again = assignment.statement
+            if again.parent is not loop or not isinstance(assignment.value, ast.AST):
                 continue
-            first = _updated(branch, text(best)) and text(one.value) is None
-            number = _number(code, one.value) if first else None
-            if number is not None or ast.unparse(one.value) == metric:
+            first = _assigns(branch, name_of(best)) and name_of(assignment.value) is None
+            number = _constant_value(code, assignment.value) if first else None
+            if number is not None or ast.unparse(assignment.value) == metric:
                 yield again
     yield from _reset_by_function(code)
 
 
 def _reset_by_function(code):
     """The same with a comparison in a function that each epoch calls."""
-    for node in code.of(ast.Compare):
-        function = code.function(node)
+    for node in code.nodes_of(ast.Compare):
+        function = code.function_of(node)
         branch = len(node.ops) == 1 and isinstance(node.parent, ast.If) and node.parent
-        calls = [one for one in code.callers.get(function, ()) if any(above(one, *LOOPS))]
-        if not branch or not calls or any(above(node, *LOOPS)):
+        calls = [call for call in code.callers.get(function, ()) if any(ancestors(call, *LOOPS))]
+        if not branch or not calls or any(ancestors(node, *LOOPS)):
             continue
         sides = (node.left, node.comparators[0])
         for best, metric in (sides, sides[::-1]):
-            name = text(best) or ""
-            if not _BEST.search(name) or not _updated(branch, name) or best.scope is not function:
+            name = name_of(best) or ""
+            if not _BEST.search(name) or not _assigns(branch, name) or best.scope is not function:
                 continue
-            if parameter(function, name):
-                yield from (one for call in calls for one in _lost(code, call, best, metric))
+            if has_parameter(function, name):
+                yield from (
+                    finding for call in calls for finding in _lost_values(code, call, best, metric)
+                )
             elif (
                 name.startswith("self.")
                 and function.name != "__init__"
                 or _is_global(function, name)
             ):
-                for one in function.body:
-                    if isinstance(one, ast.Assign) and text(one.targets[0]) == name:
-                        if _number(code, one.value) is not None:
-                            yield one
+                for assignment in function.body:
+                    if (
+                        isinstance(assignment, ast.Assign)
+                        and name_of(assignment.targets[0]) == name
+                    ):
+                        if _constant_value(code, assignment.value) is not None:
+                            yield assignment
 
 
 _BEST = re.compile(r"(?i)(^|[._])(best|min|lowest|max|highest)")
 
 
 def _is_global(function, name):
-    return any(isinstance(one, ast.Global) and name in one.names for one in function.body)
+    return any(
+        isinstance(statement, ast.Global) and name in statement.names for statement in function.body
+    )
 
 
-def _lost(code, call, best, metric):
+def _lost_values(code, call, best, metric):
     """Yield what loses a best value passed as an argument: the caller keeps the last or first."""
-    function, name = code.function(best), text(best)
-    names = [one.arg for one in function.args.args]
-    at = names.index(name) - (names[0] == "self") if name in names else None
-    given, results = argument(call, name, at), code.returns(call)
-    outer, up = text(given), call.parent
+    function, name = code.function_of(best), name_of(best)
+    names = [parameter.arg for parameter in function.args.args]
+    position = names.index(name) - (names[0] == "self") if name in names else None
+    passed_argument, results = argument(call, name, position), code.returns(call)
+    outer, parent = name_of(passed_argument), call.parent
     if outer is None or len(results) > 1:
         return
-    pairs = [(one, results[0]) for one in getattr(up, "targets", ()) if results]
+    pairs = [(target, results[0]) for target in getattr(parent, "targets", ()) if results]
     if pairs and isinstance(pairs[0][0], ast.Tuple) and isinstance(results[0], ast.Tuple):
         pairs = [*zip(pairs[0][0].elts, results[0].elts, strict=False)]
-    kept = [value for target, value in pairs if text(target) == outer]
+    kept = [value for target, value in pairs if name_of(target) == outer]
     if kept and ast.unparse(kept[0]) == ast.unparse(metric):
-        yield up
-    loop = next(above(call, *LOOPS))
-    renewed = [one for one in call.scope.assigned.get(outer, ()) if inside(one.statement, loop)]
-    first = code.resolved(given) if isinstance(given, ast.Name) else None
-    known = isinstance(first, ast.AST) and _number(code, first) is not None
-    returned = any(name in names_in(one) for one in results)
+        yield parent
+    loop = next(ancestors(call, *LOOPS))
+    renewed = [
+        assignment
+        for assignment in call.scope.assigned.get(outer, ())
+        if is_inside(assignment.statement, loop)
+    ]
+    first = code.resolved(passed_argument) if isinstance(passed_argument, ast.Name) else None
+    known = isinstance(first, ast.AST) and _constant_value(code, first) is not None
+    returned = any(name in names_in(result) for result in results)
     if known and not renewed and not returned:
-        if isinstance(up, ast.Expr | ast.Assign) and up.parent is loop:
+        if isinstance(parent, ast.Expr | ast.Assign) and parent.parent is loop:
             yield best.parent
 
 
 def _comparisons(code):
     """Yield comparison, metric, best value and operator of each `if metric < best` in a loop."""
-    for node in code.of(ast.Compare):
+    for node in code.nodes_of(ast.Compare):
         if len(node.ops) != 1 or not isinstance(node.parent, ast.If):
             continue
         sides = (
             (node.left, node.comparators[0], node.ops[0]),
-            (node.comparators[0], node.left, _turned(node.ops[0])),
+            (node.comparators[0], node.left, _swapped_operator(node.ops[0])),
         )
         for metric, best, op in sides:
-            if _BEST.search(text(best) or "") and any(above(node, *LOOPS)):
-                yield node, text(metric) or ast.unparse(metric), best, op
+            if _BEST.search(name_of(best) or "") and any(ancestors(node, *LOOPS)):
+                yield node, name_of(metric) or ast.unparse(metric), best, op
 
 
-def _turned(op):
+def _swapped_operator(op):
     pairs = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE}
     return pairs[type(op)]() if type(op) in pairs else op
 
 
-def _updated(branch, name):
-    return any(isinstance(one, ast.Assign) and text(one.targets[0]) == name for one in branch.body)
+def _assigns(branch, name):
+    return any(
+        isinstance(statement, ast.Assign) and name_of(statement.targets[0]) == name
+        for statement in branch.body
+    )
 
 
 def _first_value(code, best):
     """Return the number that a name or attribute has before all updates."""
-    name, scope = text(best), best.scope
-    given = scope.assigned.get(name, [])
+    name, scope = name_of(best), best.scope
+    assignments = scope.assigned.get(name, [])
     if name.startswith("self.") and best.owner is not None:
-        given = best.owner.attributes.get(name, [])
-    values = [one.value for one in given if isinstance(one.value, ast.AST)]
-    return _number(code, values[0]) if values else None
+        assignments = best.owner.attributes.get(name, [])
+    values = [
+        assignment.value for assignment in assignments if isinstance(assignment.value, ast.AST)
+    ]
+    return _constant_value(code, values[0]) if values else None
 
 
-def _number(code, value):
+def _constant_value(code, value):
     number = code.const(value)
     return _infinite(ast.unparse(value)) if number is None else number
 
@@ -232,19 +248,23 @@ def _hopeless(first, op, metric, best):
 def training_value_kept(code):
     """`val_losses.append(loss.item())` after a loop that computes `val_loss`."""
     for call in code.methods(code.tree, "append") + [
-        one
+        other_call
         for scope in code.scopes
         if scope is not code.tree
-        for one in code.methods(scope, "append")
+        for other_call in code.methods(scope, "append")
     ]:
-        held = re.match(r"(?i)(self\.)?(val|valid|test|eval)\w*$", text(receiver(call)) or "")
+        held = re.match(r"(?i)(self\.)?(val|valid|test|eval)\w*$", name_of(receiver(call)) or "")
         node = call.args[0] if held and len(call.args) == 1 else None
         while isinstance(node, ast.Call) and method(node) in ("item", "cpu", "detach"):
             node = receiver(node)
         if not isinstance(node, ast.Name) or re.search(r"(?i)val|test|eval", node.id):
             continue
         loop, body = _loop_before(call)
-        if loop is not None and node.id not in body and _unread(code, call, loop, node.id):
+        if (
+            loop is not None
+            and node.id not in body
+            and _has_unread_value(code, call, loop, node.id)
+        ):
             yield call
 
 
@@ -254,8 +274,8 @@ def _loop_before(call):
     body = getattr(statement.parent, "body", [])
     if statement not in body:
         return None, set()
-    for one in reversed(body[: body.index(statement)]):
-        inner = one.body[-1] if isinstance(one, ast.With) else one
+    for earlier in reversed(body[: body.index(statement)]):
+        inner = earlier.body[-1] if isinstance(earlier, ast.With) else earlier
         if isinstance(inner, ast.For):
             stored = {
                 n.id
@@ -263,18 +283,18 @@ def _loop_before(call):
                 if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
             }
             return inner, stored
-        if not isinstance(one, ast.Expr | ast.Assign | ast.AugAssign | ast.With):
+        if not isinstance(earlier, ast.Expr | ast.Assign | ast.AugAssign | ast.With):
             break
     return None, set()
 
 
-def _unread(code, call, loop, name):
+def _has_unread_value(code, call, loop, name):
     """Return whether the loop computes the value of the same name with a prefix, unread."""
     stored = {
         n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     }
-    like = [one for one in stored if re.fullmatch(rf"(?i)(val|valid|test|eval)\w*_?{name}", one)]
-    return any(not code.uses(call.scope, one) for one in like)
+    like = [word for word in stored if re.fullmatch(rf"(?i)(val|valid|test|eval)\w*_?{name}", word)]
+    return any(not code.uses(call.scope, word) for word in like)
 
 
 @rule("images-channels-last", "wrong", "imread|Image.open|imageio")
@@ -282,12 +302,12 @@ def channels_viewed(code):
     """`torch.from_numpy(cv2.imread(f)).view(1, 3, 224, 224)`: the channels are on the last axis."""
     yield from _samples_channels_last(code)
     for call in code.methods(code.tree, "view", "reshape") + [
-        one
+        other_call
         for scope in code.scopes
         if scope is not code.tree
-        for one in code.methods(scope, "view", "reshape")
+        for other_call in code.methods(scope, "view", "reshape")
     ]:
-        sizes = [code.const(one) for one in call.args]
+        sizes = [code.const(arg) for arg in call.args]
         first = sizes[-3:-2] == [3] and len(sizes) in (3, 4)
         if first and not code.called(call) and _read_image(code, receiver(call), 0):
             yield call
@@ -301,8 +321,12 @@ def _samples_channels_last(code):
         return
     for (_, name), function in code.functions.items():
         for call in code.calls_under(function) if name == "__getitem__" else ():
-            made = code.called(call) in ("torch.tensor", "torch.from_numpy", "torch.as_tensor")
-            if made and call.args and _read_image(code, call.args[0], 0):
+            is_creation = code.called(call) in (
+                "torch.tensor",
+                "torch.from_numpy",
+                "torch.as_tensor",
+            )
+            if is_creation and call.args and _read_image(code, call.args[0], 0):
                 yield call
 
 
@@ -314,14 +338,21 @@ def _read_image(code, node, depth):
         elif isinstance(node, ast.BinOp):
             node = node.left
         elif isinstance(node, ast.Call):
-            what = method(node)
-            if what in ("imread", "imdecode"):
+            method_name = method(node)
+            if method_name in ("imread", "imdecode"):
                 return True
-            if what == "open" and "Image" in ast.unparse(node.func):
+            if method_name == "open" and "Image" in ast.unparse(node.func):
                 return depth > 0
-            if what in ("permute", "transpose", "moveaxis", "rollaxis", "ToTensor", "to_tensor"):
+            if method_name in (
+                "permute",
+                "transpose",
+                "moveaxis",
+                "rollaxis",
+                "ToTensor",
+                "to_tensor",
+            ):
                 return False
-            depth += what in ("array", "asarray")
+            depth += method_name in ("array", "asarray")
             known = code.called(node) or re.match(r"(cv2|np|torch)\.", ast.unparse(node.func))
             node = node.args[0] if known and node.args else receiver(node)
         else:
@@ -341,15 +372,19 @@ def one_optimizer_for_both(code):
     for call in code.calls:
         if kind(code, call) != "optimizer" or not isinstance(call.parent, ast.Assign):
             continue
-        given = ast.unparse(argument(call, "params", 0)) if call.args or call.keywords else ""
-        models = re.findall(r"([\w.]+)\.parameters\(\)", given)
-        named = sorted(one.rpartition(".")[2].lower() for one in models)
+        params = ast.unparse(argument(call, "params", 0)) if call.args or call.keywords else ""
+        models = re.findall(r"([\w.]+)\.parameters\(\)", params)
+        named = sorted(model.rpartition(".")[2].lower() for model in models)
         pair = [bool(p.fullmatch(n)) for p, n in zip(_ADVERSARIES, named, strict=False)]
-        name = text(call.parent.targets[0])
+        name = name_of(call.parent.targets[0])
         if len(models) != 2 or pair != [True, True] or not name:
             continue
         for loop in code.loops:
-            stepped = [one for one in code.methods(loop, "step") if text(receiver(one)) == name]
+            stepped = [
+                other_call
+                for other_call in code.methods(loop, "step")
+                if name_of(receiver(other_call)) == name
+            ]
             if len(stepped) > 1 and len(code.methods(loop, "backward")) > 1:
                 yield call
                 break
@@ -359,12 +394,14 @@ def one_optimizer_for_both(code):
 def second_backward(code):
     """`loss1.backward()` and `loss2.backward()` of one output: the graph is already freed."""
     for scope in code.scopes:
-        calls = [one for one in code.methods(scope, "backward") if isinstance(one.parent, ast.Expr)]
+        calls = [
+            call for call in code.methods(scope, "backward") if isinstance(call.parent, ast.Expr)
+        ]
         for first, second in zip(calls, calls[1:], strict=False):
             same = first.parent.parent is second.parent.parent and not first.args
-            if not same or first.keywords or text(receiver(first)) == text(receiver(second)):
+            if not same or first.keywords or name_of(receiver(first)) == name_of(receiver(second)):
                 continue
-            shared = _outputs(code, receiver(first), first) & _outputs(
+            shared = _model_outputs(code, receiver(first), first) & _model_outputs(
                 code, receiver(second), first
             )
             if shared and not _is_gan(code, first):
@@ -372,46 +409,48 @@ def second_backward(code):
 
 
 def _is_gan(code, call):
-    return any(method(one) == "detach" for one in code.calls_under(code.function(call)))
+    return any(
+        method(other_call) == "detach" for other_call in code.calls_under(code.function_of(call))
+    )
 
 
-def _outputs(code, node, first, depth=0):
+def _model_outputs(code, node, first, depth=0):
     """Return the outputs of models that a loss is computed from, made before a call."""
-    value = code.value(node) if text(node) else node
-    found = set()
-    for one in ast.walk(value) if isinstance(value, ast.AST) and depth < 4 else ():
-        if not isinstance(one, ast.Name) or not isinstance(one.ctx, ast.Load):
+    value = code.value(node) if name_of(node) else node
+    outputs = set()
+    for child in ast.walk(value) if isinstance(value, ast.AST) and depth < 4 else ():
+        if not isinstance(child, ast.Name) or not isinstance(child.ctx, ast.Load):
             continue
-        inner = code.value(one)
+        inner = code.value(child)
         call = inner.value if isinstance(inner, Part) and inner.index is not None else inner
         if not isinstance(call, ast.Call) or call.lineno >= first.lineno:
             continue
         if _is_tensor(code, call) and _learns_from(code, call):
-            found.add(call)
+            outputs.add(call)
         elif kind(code, call) in ("loss", "tensor"):
-            found |= _outputs(code, one, first, depth + 1)
-    return found
+            outputs |= _model_outputs(code, child, first, depth + 1)
+    return outputs
 
 
 def _learns_from(code, call):
     """Return True for a call of a model whose output has a graph."""
-    built = construction(code, call.func)
-    module = (kind(code, call.func) or "").startswith("module:") or built is None
-    named = re.search(r"(?i)(^|[._])(net|model)\d?$", text(call.func) or "")
-    return not code.called(call) and bool(module and (named or built is not None))
+    constructor = construction(code, call.func)
+    module = (kind(code, call.func) or "").startswith("module:") or constructor is None
+    named = re.search(r"(?i)(^|[._])(net|model)\d?$", name_of(call.func) or "")
+    return not code.called(call) and bool(module and (named or constructor is not None))
 
 
 @rule("rl-gather-axis", "wrong", "gather(")
 def gathered_over_batch(code):
     """`q(states).gather(0, actions)`: axis 0 is the batch and not the actions."""
     for call in code.methods(code.tree, "gather") + [
-        one
+        other_call
         for scope in code.scopes
         if scope is not code.tree
-        for one in code.methods(scope, "gather")
+        for other_call in code.methods(scope, "gather")
     ]:
-        given = receiver(call)
-        value = code.value(given) if isinstance(given, ast.Name) else given
+        operand = receiver(call)
+        value = code.value(operand) if isinstance(operand, ast.Name) else operand
         known = isinstance(value, ast.Call) and not code.called(value)
         index = argument(call, "index", 1)
         row = method(index) in ("view", "reshape", "flatten") and len(index.args) < 2
