@@ -3,10 +3,10 @@
 import ast
 import re
 
-from helpers.review.code import parameter
+from helpers.review.code import has_parameter
 from helpers.review.registry import rule
 from helpers.review.rules.modules import makes_module, module_classes
-from helpers.review.syntax import FUNCTIONS, const, place, text
+from helpers.review.syntax import FUNCTIONS, const, name_of, place
 
 _FLAG = re.compile(r"(?i)self\.(is_?|in_?)?(train(_?mode|_?flag|_?phase)?|training_?\w*)$")
 _RANDOM = re.compile(r"(?i)drop|rand|bernoulli|noise|batch_?norm")
@@ -18,50 +18,50 @@ def own_training_flag(code):
     if not re.search(r"\.eval\(\)", code.source):
         return
     for owner in module_classes(code):
-        methods = {one.name: one for one in owner.body if isinstance(one, FUNCTIONS)}
+        methods = {node.name: node for node in owner.body if isinstance(node, FUNCTIONS)}
         if "__init__" not in methods or {"train", "eval"} & methods.keys():
             continue
         for name, values in owner.attributes.items():
             if not _FLAG.match(name) or name in ("self.training", "self.train"):
                 continue
             if len(values) == 1 and _stays_true(code, owner, values[0], name):
-                if (found := _branch(code, owner, name)) is not None:
-                    yield found
+                if (branch := _branch(code, owner, name)) is not None:
+                    yield branch
 
 
-def _stays_true(code, owner, given, name):
+def _stays_true(code, owner, assignment, name):
     """Return whether the flag is True in each instance and no line of the file changes it."""
-    stored = [
-        one
-        for one in code.of(ast.Attribute)
-        if one.attr == name[5:] and not isinstance(one.ctx, ast.Load)
+    stores = [
+        node
+        for node in code.nodes_of(ast.Attribute)
+        if node.attr == name[5:] and not isinstance(node.ctx, ast.Load)
     ]
-    if len(stored) != 1 or re.search(rf"setattr\(|\b{name[5:]}\s*=\s*False", code.source):
+    if len(stores) != 1 or re.search(rf"setattr\(|\b{name[5:]}\s*=\s*False", code.source):
         return False
-    if const(given.value) is True:
+    if const(assignment.value) is True:
         return True
-    init = given.statement.scope
-    if not isinstance(given.value, ast.Name) or not parameter(init, given.value.id):
+    init = assignment.statement.scope
+    if not isinstance(assignment.value, ast.Name) or not has_parameter(init, assignment.value.id):
         return False
-    passed = code.arguments(init, given.value.id)
-    return bool(passed) and all(const(one) is True for one in passed)
+    arguments = code.arguments(init, assignment.value.id)
+    return bool(arguments) and all(const(argument) is True for argument in arguments)
 
 
 def _branch(code, owner, name):
     """Return the `if` or the call in which the flag switches a random operation on."""
-    for node in sorted(code.of(ast.Attribute), key=place):
-        if text(node) != name or node.owner is not owner or not isinstance(node.ctx, ast.Load):
+    for node in sorted(code.nodes_of(ast.Attribute), key=place):
+        if name_of(node) != name or node.owner is not owner or not isinstance(node.ctx, ast.Load):
             continue
-        up = node.parent
-        while isinstance(up, ast.Compare | ast.BoolOp):
-            node, up = up, up.parent
-        if isinstance(up, ast.If | ast.IfExp) and up.test is node:
+        parent = node.parent
+        while isinstance(parent, ast.Compare | ast.BoolOp):
+            node, parent = parent, parent.parent
+        if isinstance(parent, ast.If | ast.IfExp) and parent.test is node:
             branch = "\n".join(
-                map(ast.unparse, up.body if isinstance(up.body, list) else [up.body])
+                map(ast.unparse, parent.body if isinstance(parent.body, list) else [parent.body])
             )
             if _RANDOM.search(branch):
-                return up
-        call = up.parent if isinstance(up, ast.keyword) else up
+                return parent
+        call = parent.parent if isinstance(parent, ast.keyword) else parent
         if isinstance(call, ast.Call) and re.match(
             r"F\.(\w*dropout|batch_norm)", code.called(call)
         ):
@@ -76,7 +76,7 @@ def layer_uncalled(code):
         layers = {
             name
             for name, values in owner.attributes.items()
-            if values and all(makes_module(code, one.value) for one in values)
+            if values and all(makes_module(code, assignment.value) for assignment in values)
         }
         for function in owner.body:
             if isinstance(function, FUNCTIONS) and function.name != "__init__":
@@ -85,25 +85,31 @@ def layer_uncalled(code):
 
 def _bound_layers(code, function, layers):
     """Yield `x = self.fc` that replaces a tensor, `F.relu(self.fc)` and `return self.fc`."""
-    called = {text(call.func) for call in code.walk(function) if isinstance(call, ast.Call)}
+    called_names = {
+        name_of(call.func) for call in code.walk(function) if isinstance(call, ast.Call)
+    }
     for node in code.walk(function):
-        if isinstance(node, ast.Assign) and text(node.value) in layers:
-            name = text(node.targets[0])
-            if name and name.isidentifier() and name not in called:
-                if _was_tensor(function, name, node) and _read_later(code, function, name, node):
+        if isinstance(node, ast.Assign) and name_of(node.value) in layers:
+            name = name_of(node.targets[0])
+            if name and name.isidentifier() and name not in called_names:
+                if _holds_tensor(function, name, node) and _read_later(code, function, name, node):
                     yield node
-        elif isinstance(node, ast.Return) and text(node.value) in layers:
+        elif isinstance(node, ast.Return) and name_of(node.value) in layers:
             if function.name == "forward":
                 yield node
-        elif isinstance(node, ast.Call) and node.args and text(node.args[0]) in layers:
+        elif isinstance(node, ast.Call) and node.args and name_of(node.args[0]) in layers:
             if re.match(r"F\.[a-z]|torch\.(relu|tanh|sigmoid|cat|flatten)$", code.called(node)):
                 yield node
 
 
-def _was_tensor(function, name, node):
-    """Return whether the name is a parameter, or the result of a call above the node."""
-    before = [one for one in function.assigned.get(name, ()) if one.end < place(node)]
-    return parameter(function, name) or any(isinstance(one.value, ast.Call) for one in before)
+def _holds_tensor(function, name, node):
+    """Return whether the name is a has_parameter, or the result of a call above the node."""
+    assignments = [
+        assignment for assignment in function.assigned.get(name, ()) if assignment.end < place(node)
+    ]
+    return has_parameter(function, name) or any(
+        isinstance(assignment.value, ast.Call) for assignment in assignments
+    )
 
 
 _TENSOR = {
@@ -124,26 +130,32 @@ _TENSOR = {
 
 def _read_later(code, function, name, node):
     """Return whether the next lines use the variable as a tensor, and never as a module."""
-    uses = [one for one in code.uses(function, name) if place(one) > place(node)]
-    uses += [one for one in code.walk(function) if _renews(one, name) and place(one) > place(node)]
-    return bool(uses) and all(_as_tensor(code, one) for one in uses)
+    uses = [other for other in code.uses(function, name) if place(other) > place(node)]
+    uses += [
+        other
+        for other in code.walk(function)
+        if _is_renewed(other, name) and place(other) > place(node)
+    ]
+    return bool(uses) and all(_as_tensor(code, use) for use in uses)
 
 
-def _renews(node, name):
+def _is_renewed(node, name):
     """Return True for the name on the right side of `x = f(x)`."""
     read = isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-    up = node.parent
-    while read and isinstance(up, ast.expr | ast.keyword):
-        up = up.parent
-    return read and isinstance(up, ast.Assign) and text(up.targets[0]) == name
+    parent = node.parent
+    while read and isinstance(parent, ast.expr | ast.keyword):
+        parent = parent.parent
+    return read and isinstance(parent, ast.Assign) and name_of(parent.targets[0]) == name
 
 
 def _as_tensor(code, node):
     """Return whether a name is returned, used in an operation, or given to a layer."""
-    up = node.parent
-    if isinstance(up, ast.Attribute):
-        return up.attr in _TENSOR
-    if isinstance(up, ast.Call):
-        layer = (text(up.func) or "").startswith("self.")
-        return layer or re.match(r"F\.[a-z]|torch\.[a-z]|nn\.[A-Z]", code.called(up)) is not None
-    return isinstance(up, ast.Return | ast.BinOp)
+    parent = node.parent
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in _TENSOR
+    if isinstance(parent, ast.Call):
+        layer = (name_of(parent.func) or "").startswith("self.")
+        return (
+            layer or re.match(r"F\.[a-z]|torch\.[a-z]|nn\.[A-Z]", code.called(parent)) is not None
+        )
+    return isinstance(parent, ast.Return | ast.BinOp)

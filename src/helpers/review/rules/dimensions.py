@@ -3,7 +3,7 @@
 import ast
 
 from helpers.review.registry import rule
-from helpers.review.syntax import argument, method, receiver, text
+from helpers.review.syntax import argument, method, name_of, receiver
 
 _REDUCED = {
     *("sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "std", "var", "logsumexp"),
@@ -15,13 +15,13 @@ _REDUCED = {
 def size_as_dimension(code):
     """`x.sum(dim=x.shape[1:])`: these are sizes, not the indices of dimensions."""
     for call in code.calls:
-        name, what = code.called(call), method(call)
-        if what not in _REDUCED or name and not name.startswith(("torch.", "F.")):
+        name, method_name = code.called(call), method(call)
+        if method_name not in _REDUCED or name and not name.startswith(("torch.", "F.")):
             continue
-        if not name and (receiver(call) is None or text(receiver(call)) in ("np", "numpy")):
+        if not name and (receiver(call) is None or name_of(receiver(call)) in ("np", "numpy")):
             continue
-        given = argument(call, "dims" if what == "flip" else "dim", 1 if name else 0)
-        if given is not None and _is_sizes(given):
+        dim = argument(call, "dims" if method_name == "flip" else "dim", 1 if name else 0)
+        if dim is not None and _is_sizes(dim):
             yield call
 
 

@@ -5,7 +5,7 @@ import ast
 from helpers.review.code import Part
 from helpers.review.kinds import no_graph
 from helpers.review.registry import rule
-from helpers.review.syntax import argument, const, method, place, receiver, text
+from helpers.review.syntax import argument, const, method, name_of, place, receiver
 
 _VIEWS = {
     *("view", "reshape", "view_as", "reshape_as", "unsqueeze", "squeeze", "flatten", "t"),
@@ -19,7 +19,7 @@ _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 def gradient_of_result(code):
     """`x = torch.randn(3, requires_grad=True).cuda()`, and then `x.grad`: it is None."""
     reported = set()
-    for node in code.of(ast.Attribute):
+    for node in code.nodes_of(ast.Attribute):
         if node.attr != "grad" or not isinstance(node.ctx, ast.Load):
             continue
         name = node.value
@@ -36,7 +36,7 @@ def gradient_of_result(code):
 def _keeps_gradient(code, scope, name):
     """Return whether `retain_grad()` is called on the name, or a `.grad` is assigned to it."""
     retained = code.methods(scope, "retain_grad", "detach_")
-    if any(text(receiver(call)) == name for call in retained):
+    if any(name_of(receiver(call)) == name for call in retained):
         return True
     return f"{name}.grad" in scope.assigned
 
@@ -47,18 +47,23 @@ def _is_result(code, value):
         return any(_is_leaf(code, side) for side in (value.left, value.right))
     if not isinstance(value, ast.Call) or code.called(value):
         return False
-    what, base = method(value), receiver(value)
-    if base is None or what not in _VIEWS | _MOVES or what in _MOVES and _stays(code, value):
+    method_name, base = method(value), receiver(value)
+    if (
+        base is None
+        or method_name not in _VIEWS | _MOVES
+        or method_name in _MOVES
+        and _may_stay(code, value)
+    ):
         return False
     return _is_leaf(code, base) or _is_result(code, base)
 
 
-def _stays(code, call):
+def _may_stay(code, call):
     """Return whether `to` may return the tensor itself, because its target may be the CPU."""
     if method(call) == "cuda":
         return False
-    given = argument(call, "device", 0)
-    return "cuda" not in str(code.const(given)) and not _is_cuda(code, given)
+    device = argument(call, "device", 0)
+    return "cuda" not in str(code.const(device)) and not _is_cuda(code, device)
 
 
 def _is_cuda(code, node):
@@ -66,8 +71,8 @@ def _is_cuda(code, node):
     value = code.resolved(node) if isinstance(node, ast.AST) else None
     if not isinstance(value, ast.AST):
         return False
-    words = [one.value for one in ast.walk(value) if isinstance(one, ast.Constant)]
-    return any(isinstance(one, str) and one.startswith("cuda") for one in words)
+    words = [constant.value for constant in ast.walk(value) if isinstance(constant, ast.Constant)]
+    return any(isinstance(word, str) and word.startswith("cuda") for word in words)
 
 
 def _is_leaf(code, node):
@@ -86,8 +91,8 @@ def _creates(code, call):
         return _creates(code, receiver(call))
     name = code.called(call)
     device = argument(call, "device")
-    made = name.startswith("torch.") or name in ("nn.Parameter", "torch.autograd.Variable")
-    return made and (device is None or code.const(device) == "cpu")
+    is_creation = name.startswith("torch.") or name in ("nn.Parameter", "torch.autograd.Variable")
+    return is_creation and (device is None or code.const(device) == "cpu")
 
 
 def _requires(code, call):
@@ -102,9 +107,11 @@ def _requires(code, call):
 def _flagged(code, node, value):
     """Return whether `x.requires_grad = True` or `x.requires_grad_()` is above the node."""
     start, end = place(value), place(node)
-    set_to = node.scope.assigned.get(f"{node.id}.requires_grad", ())
-    if any(start < one.end < end and const(one.value) is True for one in set_to):
+    flags = node.scope.assigned.get(f"{node.id}.requires_grad", ())
+    if any(
+        start < assignment.end < end and const(assignment.value) is True for assignment in flags
+    ):
         return True
     calls = code.methods(node.scope, "requires_grad_")
-    calls = [one for one in calls if text(receiver(one)) == node.id and not one.args]
-    return any(start < place(one) < end for one in calls)
+    calls = [call for call in calls if name_of(receiver(call)) == node.id and not call.args]
+    return any(start < place(call) < end for call in calls)

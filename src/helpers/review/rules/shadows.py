@@ -5,9 +5,9 @@ import builtins
 import re
 
 from helpers.review.registry import rule
-from helpers.review.syntax import FUNCTIONS, LOOPS, above, place
+from helpers.review.syntax import FUNCTIONS, LOOPS, ancestors, place
 
-_READS = (
+_CONTEXTS = (
     *(ast.Call, ast.Tuple, ast.List, ast.BinOp, ast.Subscript, ast.Attribute, ast.comprehension),
     ast.For,
 )
@@ -17,53 +17,64 @@ _CONSTANT = re.compile(r"[A-Z][A-Z0-9_]*$")
 @rule("names-parameter-ignored", "wrong")
 def parameter_ignored(code):
     """`def forward(self, x): return self.fc(images)`, where `images` is a variable of the loop."""
-    looped = _of_loops(code)
-    for function in code.of(*FUNCTIONS) if looped else ():
-        given = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
-        unused = [
+    loop_names = _loop_names(code)
+    for function in code.nodes_of(*FUNCTIONS) if loop_names else ():
+        parameters = [
+            parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)
+        ]
+        unread = [
             name
-            for name in given
+            for name in parameters
             if name not in ("self", "cls")
             and not name.startswith("_")
             and name not in function.assigned
             and not code.uses(function, name)
         ]
-        if not unused or _is_stub(function):
+        if not unread or _is_stub(function):
             continue
-        called = [c for c in code.callers.get(function, ()) if any(above(c, *LOOPS))]
-        found = next(_foreign(code, function, looped), None)
-        if called and found is not None:
-            yield found
+        calls = [call for call in code.callers.get(function, ()) if any(ancestors(call, *LOOPS))]
+        read = next(_reads_of(code, function, loop_names), None)
+        if calls and read is not None:
+            yield read
 
 
-def _of_loops(code):
+def _loop_names(code):
     """Return the names that the module assigns in loops, and nowhere else."""
     names = set()
     for name, values in code.tree.assigned.items():
         if name.isidentifier() and not _CONSTANT.match(name):
-            statements = [one.statement for one in values]
-            if all(isinstance(one, ast.For) or any(above(one, *LOOPS)) for one in statements):
+            statements = [assignment.statement for assignment in values]
+            if all(
+                isinstance(statement, ast.For) or any(ancestors(statement, *LOOPS))
+                for statement in statements
+            ):
                 names.add(name)
     return names - code.names.keys() - code.classes.keys()
 
 
 def _is_stub(function):
     """Return whether the function has no code but a docstring, `pass` or `raise`."""
-    body = [one for one in function.body if not isinstance(one, ast.Pass | ast.Raise)]
-    return all(isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) for one in body)
+    body = [
+        statement for statement in function.body if not isinstance(statement, ast.Pass | ast.Raise)
+    ]
+    return all(
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        for statement in body
+    )
 
 
-def _foreign(code, function, looped):
+def _reads_of(code, function, loop_names):
     """Yield the names of the loop that a function passes to a call or uses in an operation."""
-    local = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
+    local = {
+        parameter.arg for parameter in ast.walk(function.args) if isinstance(parameter, ast.arg)
+    }
     local |= {name for name in function.assigned if name.isidentifier()}
-    for node in sorted(
-        code.walk(function), key=lambda one: place(one) if hasattr(one, "lineno") else (0, 0)
-    ):
-        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
+    nodes = [node for node in code.walk(function) if isinstance(node, ast.Name)]
+    for node in sorted(nodes, key=place):
+        if not isinstance(node.ctx, ast.Load):
             continue
-        if node.id not in looped or node.id in local:
+        if node.id not in loop_names or node.id in local:
             continue
         if node.id == "input" or not hasattr(builtins, node.id):
-            if isinstance(node.parent, _READS):
+            if isinstance(node.parent, _CONTEXTS):
                 yield node

@@ -7,14 +7,14 @@ from helpers.review.kinds import is_optimizer, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     LOOPS,
-    above,
+    ancestors,
     exclusive,
-    last,
+    last_name,
     method,
+    name_of,
     names_in,
     place,
     receiver,
-    text,
 )
 from helpers.review.tracing import is_loss_call
 
@@ -25,13 +25,13 @@ _CUT = ("detach", "item", "data", "numpy", "tolist")
 def weights_stepped_before(code):
     """`opt_d.step()` between `fake = D(G(z))` and the `backward()` of a loss of `fake`."""
     for call in code.calls:
-        loop = next(above(call, *LOOPS), None) if method(call) == "backward" else None
+        loop = next(ancestors(call, *LOOPS), None) if method(call) == "backward" else None
         if loop is None or receiver(call) is None or no_graph(code, call):
             continue
         for step in code.methods(loop, "step"):
             if step.scope is not call.scope or not place(step) < place(call):
                 continue
-            if next(above(step, *LOOPS), None) is not loop or exclusive(step, call):
+            if next(ancestors(step, *LOOPS), None) is not loop or exclusive(step, call):
                 continue
             models = _models(code, receiver(step))
             if models and _passed_before(code, receiver(call), models, step, loop):
@@ -43,13 +43,13 @@ def _models(code, optimizer):
     """Return the names of the modules whose parameters an optimizer receives."""
     if optimizer is None or not is_optimizer(code, optimizer):
         return set()
-    built = code.resolved(optimizer)
-    if not isinstance(built, ast.Call) or not code.called(built).startswith("optim."):
+    constructor = code.resolved(optimizer)
+    if not isinstance(constructor, ast.Call) or not code.called(constructor).startswith("optim."):
         return set()
     return {
-        text(receiver(one))
-        for one in ast.walk(built)
-        if method(one) == "parameters" and text(receiver(one))
+        name_of(receiver(call))
+        for call in ast.walk(constructor)
+        if method(call) == "parameters" and name_of(receiver(call))
     }
 
 
@@ -57,22 +57,22 @@ def _passed_before(code, loss, models, step, loop, depth=0):
     """Return whether a value depends on a call of a module above the step, in the same loop."""
     if depth > 6 or not isinstance(loss, ast.AST):
         return False
-    if isinstance(loss, ast.Name | ast.Attribute) and text(loss):
+    if isinstance(loss, ast.Name | ast.Attribute) and name_of(loss):
         value = code.value(loss)
         if not isinstance(value, ast.AST):
             return False
-        near = value.scope is step.scope and next(above(value, *LOOPS), None) is loop
-        return near and _passed_before(code, value, models, step, loop, depth + 1)
+        same_iteration = value.scope is step.scope and next(ancestors(value, *LOOPS), None) is loop
+        return same_iteration and _passed_before(code, value, models, step, loop, depth + 1)
     if isinstance(loss, ast.Call):
         if method(loss) in _CUT or no_graph(code, loss):
             return False
-        if text(loss.func) in models and place(loss) < place(step):
-            return any(_is_computed(code, one) for one in loss.args)
-    below = [one for one in ast.iter_child_nodes(loss) if isinstance(one, ast.expr)]
-    below += [one.value for one in getattr(loss, "keywords", ())]
+        if name_of(loss.func) in models and place(loss) < place(step):
+            return any(_is_computed(code, operand) for operand in loss.args)
+    operands = [operand for operand in ast.iter_child_nodes(loss) if isinstance(operand, ast.expr)]
+    operands += [operand.value for operand in getattr(loss, "keywords", ())]
     if isinstance(loss, ast.Attribute) and loss.attr in _CUT:
         return False
-    return any(_passed_before(code, one, models, step, loop, depth) for one in below)
+    return any(_passed_before(code, operand, models, step, loop, depth) for operand in operands)
 
 
 def _is_computed(code, node):
@@ -81,7 +81,13 @@ def _is_computed(code, node):
         node = code.value(node)
     if not isinstance(node, ast.Call) or method(node) in _CUT or no_graph(code, node):
         return False
-    return not code.called(node) and last(node.func) not in ("to", "cuda", "float", "view", "size")
+    return not code.called(node) and last_name(node.func) not in (
+        "to",
+        "cuda",
+        "float",
+        "view",
+        "size",
+    )
 
 
 @rule("rl-critic-unused", "wrong", "log_prob|logprob|logp")
@@ -90,14 +96,14 @@ def critic_unused(code):
     for call in code.calls:
         if not is_loss_call(code, call) or len(call.args) < 2:
             continue
-        pair = [_plain(one) for one in call.args[:2]]
-        if None in pair:
+        names = [_name_in(operand) for operand in call.args[:2]]
+        if None in names:
             continue
-        for values, returns in (pair, pair[::-1]):
+        for values, returns in (names, names[::-1]):
             if not _VALUES.search(values) or _ADVANTAGE.search(returns):
                 continue
-            product = _policy(code, call.scope, returns, values)
-            if product is not None and not _mentions(code, call.scope, returns, values):
+            product = _policy_term(code, call.scope, returns, values)
+            if product is not None and not _uses_values(code, call.scope, returns, values):
                 yield product
                 break
 
@@ -107,28 +113,34 @@ _ADVANTAGE = re.compile(r"(?i)adv|delta|td_|value|target")
 _LOG_PROB = re.compile(r"(?i)log_?p")
 
 
-def _plain(node):
+def _name_in(node):
     """Return the name in `values`, `values.squeeze()` and `returns.detach()`."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.keywords:
         node = node.func.value
-    return text(node)
+    return name_of(node)
 
 
-def _policy(code, scope, returns, values):
+def _policy_term(code, scope, returns, values):
     """Return the statement of the product of log-probabilities and returns without the values."""
-    for node in code.of(ast.BinOp):
+    for node in code.nodes_of(ast.BinOp):
         if node.scope is not scope or not isinstance(node.op, ast.Mult):
             continue
         sides = [ast.unparse(node.left), ast.unparse(node.right)]
-        plain = [_plain(node.left), _plain(node.right)]
-        if returns in plain and any(_LOG_PROB.search(one) for one in sides):
+        names = [_name_in(node.left), _name_in(node.right)]
+        if returns in names and any(_LOG_PROB.search(side) for side in sides):
             if not _VALUES.search(" ".join(sides)) and values not in names_in(node):
                 return node
     return None
 
 
-def _mentions(code, scope, returns, values):
+def _uses_values(code, scope, returns, values):
     """Return whether the returns are computed from the values, or normalized by an advantage."""
-    given = scope.assigned.get(returns, ())
-    sources = [ast.unparse(one.value) for one in given if isinstance(one.value, ast.AST)]
-    return any(re.search(rf"(?i)\b{re.escape(values)}\b|adv|value|critic", one) for one in sources)
+    assignments = scope.assigned.get(returns, ())
+    sources = [
+        ast.unparse(assignment.value)
+        for assignment in assignments
+        if isinstance(assignment.value, ast.AST)
+    ]
+    return any(
+        re.search(rf"(?i)\b{re.escape(values)}\b|adv|value|critic", source) for source in sources
+    )
