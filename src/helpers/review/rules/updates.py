@@ -6,6 +6,7 @@ import re
 from helpers.review.kinds import is_optimizer, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
+    FUNCTIONS,
     LOOPS,
     ancestors,
     exclusive,
@@ -102,7 +103,7 @@ def critic_unused(code):
         for values, returns in (names, names[::-1]):
             if not _VALUES.search(values) or _ADVANTAGE.search(returns):
                 continue
-            product = _policy_term(code, call.scope, returns, values)
+            product = _policy_term(code, call, returns, values)
             if product is not None and not _uses_values(code, call.scope, returns, values):
                 yield product
                 break
@@ -120,10 +121,15 @@ def _name_in(node):
     return name_of(node)
 
 
-def _policy_term(code, scope, returns, values):
-    """Return the statement of the product of log-probabilities and returns without the values."""
+def _policy_term(code, value_loss, returns, values):
+    """Return the product of log-probabilities and returns in the same step as the value loss."""
+    loop = next(ancestors(value_loss, *LOOPS), None)
+    if loop is None and not isinstance(value_loss.scope, FUNCTIONS):
+        return None
     for node in code.nodes_of(ast.BinOp):
-        if node.scope is not scope or not isinstance(node.op, ast.Mult):
+        if node.scope is not value_loss.scope or not isinstance(node.op, ast.Mult):
+            continue
+        if next(ancestors(node, *LOOPS), None) is not loop:
             continue
         sides = [ast.unparse(node.left), ast.unparse(node.right)]
         names = [_name_in(node.left), _name_in(node.right)]
