@@ -18,44 +18,40 @@ def own_training_flag(code):
     if not re.search(r"\.eval\(\)", code.source):
         return
     for owner in module_classes(code):
-        methods = {node.name: node for node in owner.body if isinstance(node, FUNCTIONS)}
-        if "__init__" not in methods or {"train", "eval"} & methods.keys():
-            continue
         for name, values in owner.attributes.items():
-            if not _FLAG.match(name) or name in ("self.training", "self.train"):
+            if not _FLAG.match(name) or name == "self.training":
                 continue
-            if len(values) == 1 and _stays_true(code, owner, values[0], name):
-                if (branch := _branch(code, owner, name)) is not None:
+            if _stays_true(code, values[0], name):
+                if (branch := _branch(code, name)) is not None:
                     yield branch
 
 
-def _stays_true(code, owner, assignment, name):
+def _stays_true(code, assignment, name):
     """Return whether the flag is True in each instance and no line of the file changes it."""
     stores = [
         node
         for node in code.nodes_of(ast.Attribute)
         if node.attr == name[5:] and not isinstance(node.ctx, ast.Load)
     ]
-    if len(stores) != 1 or re.search(rf"setattr\(|\b{name[5:]}\s*=\s*False", code.source):
+    if len(stores) != 1 or "setattr(" in code.source:
         return False
     if const(assignment.value) is True:
         return True
-    init = assignment.statement.scope
-    if not isinstance(assignment.value, ast.Name) or not has_parameter(init, assignment.value.id):
+    if not isinstance(assignment.value, ast.Name):
         return False
-    arguments = code.arguments(init, assignment.value.id)
+    arguments = code.arguments(assignment.statement.scope, assignment.value.id)
     return bool(arguments) and all(const(argument) is True for argument in arguments)
 
 
-def _branch(code, owner, name):
+def _branch(code, name):
     """Return the `if` or the call in which the flag switches a random operation on."""
     for node in sorted(code.nodes_of(ast.Attribute), key=place):
-        if name_of(node) != name or node.owner is not owner or not isinstance(node.ctx, ast.Load):
+        if name_of(node) != name:
             continue
         parent = node.parent
         while isinstance(parent, ast.Compare | ast.BoolOp):
             node, parent = parent, parent.parent
-        if isinstance(parent, ast.If | ast.IfExp) and parent.test is node:
+        if isinstance(parent, ast.If | ast.IfExp):
             branch = "\n".join(
                 map(ast.unparse, parent.body if isinstance(parent.body, list) else [parent.body])
             )
@@ -85,15 +81,11 @@ def layer_uncalled(code):
 
 def _bound_layers(code, function, layers):
     """Yield `x = self.fc` that replaces a tensor, `F.relu(self.fc)` and `return self.fc`."""
-    called_names = {
-        name_of(call.func) for call in code.walk(function) if isinstance(call, ast.Call)
-    }
     for node in code.walk(function):
         if isinstance(node, ast.Assign) and name_of(node.value) in layers:
             name = name_of(node.targets[0])
-            if name and name.isidentifier() and name not in called_names:
-                if _holds_tensor(function, name, node) and _read_later(code, function, name, node):
-                    yield node
+            if _holds_tensor(function, name) and _read_later(code, function, name, node):
+                yield node
         elif isinstance(node, ast.Return) and name_of(node.value) in layers:
             if function.name == "forward":
                 yield node
@@ -102,14 +94,10 @@ def _bound_layers(code, function, layers):
                 yield node
 
 
-def _holds_tensor(function, name, node):
-    """Return whether the name is a has_parameter, or the result of a call above the node."""
-    assignments = [
-        assignment for assignment in function.assigned.get(name, ()) if assignment.end < place(node)
-    ]
-    return has_parameter(function, name) or any(
-        isinstance(assignment.value, ast.Call) for assignment in assignments
-    )
+def _holds_tensor(function, name):
+    """Return whether the name is a parameter, or the result of a call."""
+    values = [assignment.value for assignment in function.assigned.get(name, ())]
+    return has_parameter(function, name) or any(isinstance(value, ast.Call) for value in values)
 
 
 _TENSOR = {
@@ -130,22 +118,12 @@ _TENSOR = {
 
 def _read_later(code, function, name, node):
     """Return whether the next lines use the variable as a tensor, and never as a module."""
-    uses = [other for other in code.uses(function, name) if place(other) > place(node)]
-    uses += [
-        other
-        for other in code.walk(function)
-        if _is_renewed(other, name) and place(other) > place(node)
-    ]
-    return bool(uses) and all(_as_tensor(code, use) for use in uses)
-
-
-def _is_renewed(node, name):
-    """Return True for the name on the right side of `x = f(x)`."""
-    read = isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-    parent = node.parent
-    while read and isinstance(parent, ast.expr | ast.keyword):
-        parent = parent.parent
-    return read and isinstance(parent, ast.Assign) and name_of(parent.targets[0]) == name
+    return all(
+        _as_tensor(code, read)
+        for read in code.walk(function)
+        if isinstance(read, ast.Name) and read.id == name and place(read) > place(node)
+        if isinstance(read.ctx, ast.Load)
+    )
 
 
 def _as_tensor(code, node):

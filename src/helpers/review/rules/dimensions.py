@@ -3,7 +3,7 @@
 import ast
 
 from helpers.review.registry import rule
-from helpers.review.syntax import argument, method, name_of, receiver
+from helpers.review.syntax import argument, method, receiver
 
 _REDUCED = {
     *("sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "std", "var", "logsumexp"),
@@ -18,7 +18,7 @@ def size_as_dimension(code):
         name, method_name = code.called(call), method(call)
         if method_name not in _REDUCED or name and not name.startswith(("torch.", "F.")):
             continue
-        if not name and (receiver(call) is None or name_of(receiver(call)) in ("np", "numpy")):
+        if receiver(call) is None:
             continue
         dim = argument(call, "dims" if method_name == "flip" else "dim", 1 if name else 0)
         if dim is not None and _is_sizes(dim):

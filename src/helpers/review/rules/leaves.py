@@ -2,7 +2,6 @@
 
 import ast
 
-from helpers.review.code import Part
 from helpers.review.kinds import no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import argument, const, method, name_of, place, receiver
@@ -12,30 +11,23 @@ _VIEWS = {
     *("transpose", "permute", "expand", "repeat", "clone", "contiguous", "double", "half"),
 }
 _MOVES = {"to", "cuda"}
-_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
 
 
 @rule("backward-none-leaf", "wrong", "requires_grad|Parameter")
 def gradient_of_result(code):
     """`x = torch.randn(3, requires_grad=True).cuda()`, and then `x.grad`: it is None."""
-    reported = set()
     for node in code.nodes_of(ast.Attribute):
-        if node.attr != "grad" or not isinstance(node.ctx, ast.Load):
+        tensor = node.value if node.attr == "grad" else None
+        if not isinstance(tensor, ast.Name) or _keeps_gradient(code, node.scope, tensor.id):
             continue
-        name = node.value
-        if not isinstance(name, ast.Name) or _keeps_gradient(code, node.scope, name.id):
-            continue
-        value = code.value(name)
-        if not isinstance(value, ast.AST) or value in reported or no_graph(code, value):
-            continue
-        if _is_result(code, value):
-            reported.add(value)
+        value = code.value(tensor)
+        if isinstance(value, ast.AST) and not no_graph(code, value) and _is_result(code, value):
             yield value
 
 
 def _keeps_gradient(code, scope, name):
     """Return whether `retain_grad()` is called on the name, or a `.grad` is assigned to it."""
-    retained = code.methods(scope, "retain_grad", "detach_")
+    retained = code.methods(scope, "retain_grad")
     if any(name_of(receiver(call)) == name for call in retained):
         return True
     return f"{name}.grad" in scope.assigned
@@ -43,19 +35,13 @@ def _keeps_gradient(code, scope, name):
 
 def _is_result(code, value):
     """Return True for the result of an operation on a leaf that requires a gradient."""
-    if isinstance(value, ast.BinOp) and isinstance(value.op, _ARITHMETIC):
+    if isinstance(value, ast.BinOp):
         return any(_is_leaf(code, side) for side in (value.left, value.right))
-    if not isinstance(value, ast.Call) or code.called(value):
+    method_name = method(value)
+    moved = method_name in _MOVES and not _may_stay(code, value)
+    if not moved and method_name not in _VIEWS or receiver(value) is None:
         return False
-    method_name, base = method(value), receiver(value)
-    if (
-        base is None
-        or method_name not in _VIEWS | _MOVES
-        or method_name in _MOVES
-        and _may_stay(code, value)
-    ):
-        return False
-    return _is_leaf(code, base) or _is_result(code, base)
+    return _is_leaf(code, receiver(value)) or _is_result(code, receiver(value))
 
 
 def _may_stay(code, call):
@@ -63,7 +49,7 @@ def _may_stay(code, call):
     if method(call) == "cuda":
         return False
     device = argument(call, "device", 0)
-    return "cuda" not in str(code.const(device)) and not _is_cuda(code, device)
+    return not _is_cuda(code, device)
 
 
 def _is_cuda(code, node):
@@ -79,7 +65,7 @@ def _is_leaf(code, node):
     """Return whether an expression is a leaf on the CPU that requires a gradient."""
     if isinstance(node, ast.Name):
         value = code.value(node)
-        if isinstance(value, Part) or not isinstance(value, ast.Call):
+        if not isinstance(value, ast.Call):
             return False
         return _creates(code, value) and (_requires(code, value) or _flagged(code, node, value))
     return isinstance(node, ast.Call) and _creates(code, node) and _requires(code, node)
@@ -100,7 +86,7 @@ def _requires(code, call):
     if code.called(call) == "nn.Parameter":
         return argument(call, "requires_grad") is None
     if method(call) == "requires_grad_":
-        return not call.args or const(call.args[0]) is True
+        return not call.args
     return code.const(argument(call, "requires_grad")) is True
 
 

@@ -1,7 +1,6 @@
 """Functions that read a variable of the training loop instead of their parameter."""
 
 import ast
-import builtins
 import re
 
 from helpers.review.registry import rule
@@ -27,10 +26,9 @@ def parameter_ignored(code):
             for name in parameters
             if name not in ("self", "cls")
             and not name.startswith("_")
-            and name not in function.assigned
             and not code.uses(function, name)
         ]
-        if not unread or _is_stub(function):
+        if not unread:
             continue
         calls = [call for call in code.callers.get(function, ()) if any(ancestors(call, *LOOPS))]
         read = next(_reads_of(code, function, loop_names), None)
@@ -42,7 +40,7 @@ def _loop_names(code):
     """Return the names that the module assigns in loops, and nowhere else."""
     names = set()
     for name, values in code.tree.assigned.items():
-        if name.isidentifier() and not _CONSTANT.match(name):
+        if not _CONSTANT.match(name):
             statements = [assignment.statement for assignment in values]
             if all(
                 isinstance(statement, ast.For) or any(ancestors(statement, *LOOPS))
@@ -52,29 +50,13 @@ def _loop_names(code):
     return names - code.names.keys() - code.classes.keys()
 
 
-def _is_stub(function):
-    """Return whether the function has no code but a docstring, `pass` or `raise`."""
-    body = [
-        statement for statement in function.body if not isinstance(statement, ast.Pass | ast.Raise)
-    ]
-    return all(
-        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-        for statement in body
-    )
-
-
 def _reads_of(code, function, loop_names):
     """Yield the names of the loop that a function passes to a call or uses in an operation."""
     local = {
         parameter.arg for parameter in ast.walk(function.args) if isinstance(parameter, ast.arg)
     }
-    local |= {name for name in function.assigned if name.isidentifier()}
+    local |= function.assigned.keys()
     nodes = [node for node in code.walk(function) if isinstance(node, ast.Name)]
     for node in sorted(nodes, key=place):
-        if not isinstance(node.ctx, ast.Load):
-            continue
-        if node.id not in loop_names or node.id in local:
-            continue
-        if node.id == "input" or not hasattr(builtins, node.id):
-            if isinstance(node.parent, _CONTEXTS):
-                yield node
+        if node.id in loop_names - local and isinstance(node.parent, _CONTEXTS):
+            yield node

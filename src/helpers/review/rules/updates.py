@@ -3,14 +3,14 @@
 import ast
 import re
 
-from helpers.review.kinds import is_optimizer, no_graph
+from helpers.review.kinds import no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
     ancestors,
+    argument,
     exclusive,
-    last_name,
     method,
     name_of,
     names_in,
@@ -27,77 +27,58 @@ def weights_stepped_before(code):
     """`opt_d.step()` between `fake = D(G(z))` and the `backward()` of a loss of `fake`."""
     for call in code.calls:
         loop = next(ancestors(call, *LOOPS), None) if method(call) == "backward" else None
-        if loop is None or receiver(call) is None or no_graph(code, call):
+        if loop is None:
             continue
         for step in code.methods(loop, "step"):
-            if step.scope is not call.scope or not place(step) < place(call):
-                continue
-            if next(ancestors(step, *LOOPS), None) is not loop or exclusive(step, call):
+            if not place(step) < place(call) or exclusive(step, call):
                 continue
             models = _models(code, receiver(step))
-            if models and _passed_before(code, receiver(call), models, step, loop):
+            if models and _passed_before(code, receiver(call), models, step):
                 yield call
                 break
 
 
 def _models(code, optimizer):
     """Return the names of the modules whose parameters an optimizer receives."""
-    if optimizer is None or not is_optimizer(code, optimizer):
-        return set()
     constructor = code.resolved(optimizer)
-    if not isinstance(constructor, ast.Call) or not code.called(constructor).startswith("optim."):
+    if not code.called(constructor).startswith("optim."):
         return set()
     return {
-        name_of(receiver(call))
-        for call in ast.walk(constructor)
-        if method(call) == "parameters" and name_of(receiver(call))
+        name_of(receiver(call)) for call in ast.walk(constructor) if method(call) == "parameters"
     }
 
 
-def _passed_before(code, loss, models, step, loop, depth=0):
-    """Return whether a value depends on a call of a module above the step, in the same loop."""
-    if depth > 6 or not isinstance(loss, ast.AST):
+def _passed_before(code, loss, models, step, depth=0):
+    """Return whether a value depends on a call of a module above the step."""
+    if depth > 6:
         return False
-    if isinstance(loss, ast.Name | ast.Attribute) and name_of(loss):
-        value = code.value(loss)
-        if not isinstance(value, ast.AST):
-            return False
-        same_iteration = value.scope is step.scope and next(ancestors(value, *LOOPS), None) is loop
-        return same_iteration and _passed_before(code, value, models, step, loop, depth + 1)
-    if isinstance(loss, ast.Call):
-        if method(loss) in _CUT or no_graph(code, loss):
-            return False
-        if name_of(loss.func) in models and place(loss) < place(step):
-            return any(_is_computed(code, operand) for operand in loss.args)
-    operands = [operand for operand in ast.iter_child_nodes(loss) if isinstance(operand, ast.expr)]
-    operands += [operand.value for operand in getattr(loss, "keywords", ())]
+    if isinstance(loss, ast.Name | ast.Attribute) and (value := code.value(loss)) is not None:
+        same_scope = isinstance(value, ast.AST) and value.scope is step.scope
+        return same_scope and _passed_before(code, value, models, step, depth + 1)
+    if isinstance(loss, ast.Call) and name_of(loss.func) in models:
+        inputs = loss.args if place(loss) < place(step) and not no_graph(code, loss) else []
+        return any(_is_computed(code, operand) for operand in inputs)
     if isinstance(loss, ast.Attribute) and loss.attr in _CUT:
         return False
-    return any(_passed_before(code, operand, models, step, loop, depth) for operand in operands)
+    operands = [node for node in ast.iter_child_nodes(loss) if isinstance(node, ast.expr)]
+    return any(_passed_before(code, operand, models, step, depth) for operand in operands)
 
 
 def _is_computed(code, node):
     """Return whether the input of the module is the output of another one, with its graph."""
     if isinstance(node, ast.Name | ast.Attribute):
         node = code.value(node)
-    if not isinstance(node, ast.Call) or method(node) in _CUT or no_graph(code, node):
-        return False
-    return not code.called(node) and last_name(node.func) not in (
-        "to",
-        "cuda",
-        "float",
-        "view",
-        "size",
-    )
+    computed = isinstance(node, ast.Call) and not code.called(node)
+    return computed and method(node) not in (*_CUT, "to", "cuda", "float")
 
 
 @rule("rl-critic-unused", "wrong", "log_prob|logprob|logp")
 def critic_unused(code):
     """`-(returns * log_probs).sum()` next to `mse_loss(values, returns)`: an unused critic."""
     for call in code.calls:
-        if not is_loss_call(code, call) or len(call.args) < 2:
+        if not is_loss_call(code, call):
             continue
-        names = [_name_in(operand) for operand in call.args[:2]]
+        names = [_name_in(argument(call, "input", 0)), _name_in(argument(call, "target", 1))]
         if None in names:
             continue
         for values, returns in (names, names[::-1]):
@@ -116,7 +97,7 @@ _LOG_PROB = re.compile(r"(?i)log_?p")
 
 def _name_in(node):
     """Return the name in `values`, `values.squeeze()` and `returns.detach()`."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.keywords:
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         node = node.func.value
     return name_of(node)
 
@@ -134,7 +115,7 @@ def _policy_term(code, value_loss, returns, values):
         sides = [ast.unparse(node.left), ast.unparse(node.right)]
         names = [_name_in(node.left), _name_in(node.right)]
         if returns in names and any(_LOG_PROB.search(side) for side in sides):
-            if not _VALUES.search(" ".join(sides)) and values not in names_in(node):
+            if values not in names_in(node):
                 return node
     return None
 
