@@ -7,7 +7,6 @@ from helpers.review.code import CELL
 from helpers.review.kinds import is_model, iterated, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.syntax import (
-    FUNCTIONS,
     LOOPS,
     ancestors,
     argument,
@@ -235,7 +234,7 @@ def _copies_in_training_mode(code):
     """`copy = Net()`, `copy.load_state_dict(state)` and `copy(x)` in a file that trains `net`."""
     for call in code.calls:
         model = receiver(call) if method(call) == "load_state_dict" else None
-        if not isinstance(model, ast.Name) or not isinstance(call.scope, FUNCTIONS):
+        if not isinstance(model, ast.Name):
             continue
         constructor = construction(code, model)
         class_name = name_of(constructor.func) if constructor is not None else None
@@ -244,8 +243,7 @@ def _copies_in_training_mode(code):
         if not _MODES.search(code.source_of(code.classes[class_name])):
             continue
         uses = [node.parent for node in code.uses(call.scope, model.id)]
-        calls = [use for use in uses if isinstance(use, ast.Call) and use.func is not None]
-        calls = [use for use in calls if name_of(use.func) == model.id]
+        calls = [use for use in uses if isinstance(use, ast.Call) and name_of(use.func) == model.id]
         plain = [
             use
             for use in uses
