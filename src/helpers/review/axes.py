@@ -124,11 +124,7 @@ def _sample(code: Code, dataset: Any, index: int, depth: int) -> int | None:
         count = axes(code, value.args[index], depth) if index < len(value.args) else None
         return None if not count else count - 1
     get = code.functions.get((name_of(value.func), "__getitem__"))
-    values = (
-        [statement.value for statement in code.walk(get) if isinstance(statement, ast.Return)]
-        if get
-        else []
-    )
+    values = code.return_values(get)
     is_tuple = len(values) == 1 and isinstance(values[0], ast.Tuple) and index < len(values[0].elts)
     return axes(code, values[0].elts[index], depth) if is_tuple else None
 
@@ -284,8 +280,8 @@ def _is_one(code: Code, node: ast.AST | None) -> bool:
 def _last_layer(code: Code, name: str) -> ast.Call | None:
     """Return the constructor of the layer whose output `forward` returns."""
     forward = code.functions.get((name, "forward"))
-    statements = [n for n in code.walk(forward) if isinstance(n, ast.Return)] if forward else []
-    value = statements[0].value if len(statements) == 1 else None
+    values = code.return_values(forward)
+    value = values[0] if len(values) == 1 else None
     for _ in range(4):
         value = code.resolved(value) if isinstance(value, ast.AST) else None
         if not isinstance(value, ast.Call):

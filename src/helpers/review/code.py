@@ -7,7 +7,7 @@ import operator
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,8 +18,10 @@ from helpers.review.syntax import (
     SCOPES,
     ancestors,
     argument,
+    children,
     const,
     default_of,
+    descendants,
     exclusive,
     is_inside,
     is_open,
@@ -105,10 +107,13 @@ class Code:
         self._called: dict[ast.Call, str] = {}
         self._forwards: dict[tuple[ast.AST | None, str], list[ast.AST]] = {}
         self._open: set[ast.AST | Part] = set()  # nodes that are being resolved
+        self._values: dict[ast.AST, ast.AST | Part | None] = {}
         self._returned: dict[ast.Call, ast.AST | None] = {}
         self._returns: dict[ast.AST, list[ast.AST]] = {}
         self._arguments: dict[tuple[ast.AST, str], list[ast.AST]] = {}
         self.events: dict[ast.Call, Any] = {}  # results of `flow.event` by call
+        self.events_below: dict[tuple[ast.AST, int], list[Any]] = {}  # results of `flow.events`
+        self.losses: dict[str | None, list[ast.Call]] | None = None  # see `tracing.loss_calls`
         self.mismatches: dict[str, list[ast.AST]] | None = None  # see `following.mismatches`
         self._link()
         self._imports()
@@ -139,7 +144,7 @@ class Code:
                 node.attributes = defaultdict(list)
             inner = node if isinstance(node, SCOPES) else scope
             inner_owner = node if isinstance(node, ast.ClassDef) else owner
-            node.children = _children(node)
+            node.children = children(node)
             stack.extend([(child, node, inner, inner_owner) for child in reversed(node.children)])
 
     def _imports(self) -> None:
@@ -204,7 +209,7 @@ class Code:
                     target = several[1]
             iterated = wrapped(iterated)
         places = {element: n for n, element in enumerate(getattr(target, "elts", ()))}
-        for node in ast.walk(target):
+        for node in descendants(target):
             if isinstance(node, ast.Name):
                 assignment = Assignment(
                     place(node), Part(iterated, None, places.get(node)), statement
@@ -238,6 +243,26 @@ class Code:
         """All calls in the file in source order."""
         return self.nodes_of(ast.Call)
 
+    @cached_property
+    def _calls_by_name(self) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+        """Places in `calls` of each imported name and of each name as written."""
+        imported, written = defaultdict(list), defaultdict(list)
+        for n, call in enumerate(self.calls):
+            imported[self.called(call)].append(n)
+            written[last_name(call.func)].append(n)
+        return imported, written
+
+    def calls_to(self, *names: str) -> list[ast.Call]:
+        """Return the calls of functions and classes with these imported names."""
+        return self._calls_at(self._calls_by_name[0], names)
+
+    def calls_named(self, *names: str) -> list[ast.Call]:
+        """Return the calls of methods and functions with these names, as written."""
+        return self._calls_at(self._calls_by_name[1], names)
+
+    def _calls_at(self, places: dict[str, list[int]], names: Iterable[str]) -> list[ast.Call]:
+        return [self.calls[n] for n in sorted(n for name in {*names} for n in places.get(name, ()))]
+
     def dotted(self, node: ast.AST | None) -> str | None:
         """Return the imported name of a node in a short form: `F.cross_entropy`, `nn.Linear`."""
         if not isinstance(node, ast.Attribute | ast.Name):
@@ -266,7 +291,7 @@ class Code:
             name: values[0].end
             for name, values in self.tree.assigned.items()
             if name in self.names and isinstance(values[0].value, ast.AST)
-            if any(name_of(node) == name for node in ast.walk(values[0].value))
+            if any(name_of(node) == name for node in descendants(values[0].value))
         }
 
     def _alias(self, node: ast.AST) -> str | None:
@@ -377,6 +402,13 @@ class Code:
 
     def value(self, node: ast.AST) -> ast.AST | Part | None:
         """Return the value of a name at `node`: the value of the last assignment before it."""
+        if self._open:  # the value may depend on the nodes that are being resolved
+            return self._value_at(node)
+        if node not in self._values:
+            self._values[node] = self._value_at(node)
+        return self._values[node]
+
+    def _value_at(self, node: ast.AST) -> ast.AST | Part | None:
         name, scope = name_of(node), node.scope
         if name is None:
             return None
@@ -550,15 +582,18 @@ class Code:
     def returns(self, call: ast.Call) -> list[ast.AST]:
         """Return the values of the `return` statements of the function that a call runs."""
         targets = self.targets(call)
-        if len(targets) != 1 or targets[0] in self._generators:
+        unique = len(targets) == 1 and targets[0] not in self._generators
+        return self.return_values(targets[0]) if unique else []
+
+    def return_values(self, function: ast.AST | None) -> list[ast.AST]:
+        """Return the values of the `return` statements of a function, except of bare ones."""
+        if function is None:
             return []
-        if targets[0] not in self._returns:
-            self._returns[targets[0]] = [
-                statement.value
-                for statement in self.walk(targets[0])
-                if isinstance(statement, ast.Return) and statement.value is not None
-            ]
-        return self._returns[targets[0]]
+        if function not in self._returns:
+            nodes = self.walk(function)
+            values = [node.value for node in nodes if isinstance(node, ast.Return)]
+            self._returns[function] = [value for value in values if value is not None]
+        return self._returns[function]
 
     @cached_property
     def _generators(self) -> set[ast.AST]:
@@ -889,18 +924,6 @@ _HOLDERS = {"nn.Sequential", "nn.DataParallel", "torch.compile"}  # call their f
 _COMMON = {"step", "train", "eval", "backward", "zero_grad", "forward", "update", "load_state_dict"}
 
 
-def _children(node: ast.AST) -> list[ast.AST]:
-    """Return the nodes directly below a node, without the contexts `Load` and `Store`."""
-    children = []
-    for field in node._fields:
-        value = getattr(node, field, None)
-        if isinstance(value, list):
-            children += [child for child in value if isinstance(child, ast.AST)]
-        elif isinstance(value, ast.AST) and field != "ctx":
-            children.append(value)
-    return children
-
-
 def _in_constructor(assignment: Assignment) -> bool:
     return getattr(assignment.statement.scope, "name", "") == "__init__"
 
@@ -931,7 +954,7 @@ def has_parameter(scope: ast.AST, name: str) -> bool:
         return False
     if not hasattr(scope, "parameters"):
         scope.parameters = {
-            parameter.arg for parameter in ast.walk(scope.args) if isinstance(parameter, ast.arg)
+            parameter.arg for parameter in descendants(scope.args) if isinstance(parameter, ast.arg)
         }
     return name in scope.parameters
 

@@ -66,7 +66,9 @@ def _step_event(code: Code, call: ast.Call, base: ast.AST) -> Event | None:
 
 def events(code: Code, node: ast.AST, follow: int = 2) -> list[Event]:
     """Return the events below a node in execution order, both branches of an `if` in turn."""
-    return list(_events(code, node, follow, set()))
+    if (node, follow) not in code.events_below:
+        code.events_below[node, follow] = list(_events(code, node, follow, set()))
+    return code.events_below[node, follow]
 
 
 def _events(code: Code, node: ast.AST, follow: int, seen: set[ast.AST]) -> Iterator[Event]:

@@ -123,10 +123,8 @@ class ForwardPass:
         """Compute the shape of each call of a function; return that of its only result."""
         for call in self.code.calls_under(function):
             self.shape(call)
-        results = [
-            statement for statement in self.code.walk(function) if isinstance(statement, ast.Return)
-        ]
-        return self.shape(results[0].value) if len(results) == 1 else None
+        values = self.code.return_values(function)
+        return self.shape(values[0]) if len(values) == 1 else None
 
     def report(self, kind: str, node: ast.AST) -> None:
         """Record a mismatch at a layer, or at the module of the outermost class that has it."""

@@ -101,11 +101,7 @@ def _of_sample(code: Code, dataset: Any, index: int, depth: int = 0) -> Any:
     if name == "data.TensorDataset":
         return value.args[index] if index < len(value.args) and not is_open(value) else None
     get = code.functions.get((name_of(value.func), "__getitem__"))
-    values = (
-        [statement.value for statement in code.walk(get) if isinstance(statement, ast.Return)]
-        if get
-        else []
-    )
+    values = code.return_values(get)
     is_tuple = len(values) == 1 and isinstance(values[0], ast.Tuple) and index < len(values[0].elts)
     return values[0].elts[index] if is_tuple else None
 

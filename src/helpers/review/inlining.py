@@ -14,7 +14,15 @@ from collections.abc import Iterator
 
 from helpers.review.code import CELL, Code
 from helpers.review.kinds import kind
-from helpers.review.syntax import FUNCTIONS, default_of, is_open, method, name_of, receiver
+from helpers.review.syntax import (
+    FUNCTIONS,
+    default_of,
+    descendants,
+    is_open,
+    method,
+    name_of,
+    receiver,
+)
 
 _DEEPEST = 4  # nested calls
 _LONGEST = 60  # statements of a function
@@ -61,7 +69,7 @@ def written(code: Code, body: list[ast.stmt]) -> str:
         while cells and cells[0] < statement.lineno:
             pieces.append(f"{CELL}\n")
             cells.pop(0)
-        pieces.append(ast.unparse(ast.fix_missing_locations(statement)) + "\n")
+        pieces.append(ast.unparse(statement) + "\n")
     pieces += [f"{CELL}\n"] * bool(cells)
     return "".join(pieces)
 
@@ -154,7 +162,7 @@ class _Inliner:
         names |= {n.arg for n in self.code.walk(scope) if isinstance(n, ast.arg)}
         self.local = {*scope.assigned} if not isinstance(scope, ast.Module) else set()
         if isinstance(scope, FUNCTIONS):
-            self.local |= {n.arg for n in ast.walk(scope.args) if isinstance(n, ast.arg)}
+            self.local |= {n.arg for n in descendants(scope.args) if isinstance(n, ast.arg)}
         return self._block(scope.body, _Renaming(names), 0, ())
 
     def _block(self, body, names, depth, callers) -> list[ast.stmt]:
@@ -296,9 +304,8 @@ class _Inliner:
             name = names.unused("no_grad_value")
             if value is not None:
                 result = callee.result
-                done.append(
-                    ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), result)
-                )
+                target = ast.copy_location(ast.Name(name, ast.Store()), result)
+                done.append(ast.copy_location(ast.Assign([target], value), result))
                 value = ast.copy_location(ast.Name(name, ast.Load()), result)
             done = [_no_grad(node, done)] if done else []
         before += done
@@ -320,7 +327,7 @@ class _Inliner:
                 first.append(ast.copy_location(ast.Assign([goal], value), value))
         results = callee.results(target)
         passed = {
-            name_of(n) for argument_node in bindings.values() for n in ast.walk(argument_node)
+            name_of(n) for argument_node in bindings.values() for n in descendants(argument_node)
         } | callee.free
         for name in callee.assigned - bindings.keys():
             new = results.get(name)
@@ -344,7 +351,7 @@ def _is_plain(node: ast.AST, value: ast.AST) -> bool:
 
 def _no_grad(node: ast.AST, body: list[ast.stmt]) -> ast.stmt:
     item = ast.parse("with torch.no_grad(): pass").body[0]
-    for child in ast.walk(item):
+    for child in descendants(item):
         if hasattr(child, "lineno"):
             ast.copy_location(child, node)
     item.body = body
@@ -420,7 +427,7 @@ class _Callee:
         if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:]
         self.node, self.body = node, body
-        nodes = [child for part in body for child in ast.walk(part)]
+        nodes = [child for part in body for child in descendants(part)]
         self.size = sum(isinstance(child, ast.stmt) for child in nodes)
         returned = [statement for statement in nodes if isinstance(statement, ast.Return)]
         ends = bool(body) and [body[-1]] == returned and body[-1].value is not None

@@ -7,7 +7,16 @@ import re
 from typing import Any
 
 from helpers.review.code import Code, Part, has_parameter
-from helpers.review.syntax import FUNCTIONS, ancestors, const, last_name, method, name_of, wrapped
+from helpers.review.syntax import (
+    FUNCTIONS,
+    ancestors,
+    const,
+    descendants,
+    last_name,
+    method,
+    name_of,
+    wrapped,
+)
 
 LOSSES = {
     "cross_entropy",
@@ -324,14 +333,6 @@ def _kind_of_result(code: Code, node: ast.Call) -> str | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def returns(code: Code, function: ast.AST) -> list[ast.AST]:
-    """Return the values of the `return` statements of a function."""
-    statements = [
-        statement for statement in code.walk(function) if isinstance(statement, ast.Return)
-    ]
-    return [statement.value for statement in statements if statement.value is not None]
-
-
 # ---------------------------------------------------------------- by kind, else by name
 
 _ITEM = re.compile(r"\['(\w+)'\]")  # `parts['model']` is named like `parts.model`
@@ -428,4 +429,4 @@ def no_graph(code: Code, node: ast.AST) -> bool:
 
 
 def _names_below(node: ast.AST) -> set[str]:
-    return {last_name(child) for child in ast.walk(node)}
+    return {last_name(child) for child in descendants(node)}

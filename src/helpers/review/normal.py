@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from functools import cache
 
-from helpers.review.syntax import FUNCTIONS, copied
+from helpers.review.syntax import FUNCTIONS, copied, descendants
 
 _METHODS = re.findall(  # functions of torch that are methods of their first argument
     r"\w+",
@@ -143,7 +143,7 @@ def _entry(node: ast.AST) -> str | None:
 def _entries(tree: ast.Module) -> set[str]:
     """Return the dicts whose entries are only set and read by their names, each set by a call."""
     used, names, keys, filled = Counter(), Counter(), {}, set()
-    for node in ast.walk(tree):
+    for node in descendants(tree):
         if isinstance(node, ast.Name):
             names[node.id] += 1
         if isinstance(node, ast.arg):
@@ -168,7 +168,7 @@ def _entries(tree: ast.Module) -> set[str]:
 
 
 def _collapse(tree: ast.Module, form: _Form) -> None:
-    for scope in ast.walk(tree):
+    for scope in descendants(tree):
         if isinstance(scope, (ast.Module, *FUNCTIONS)):
             once = _used_once(scope)
             if once:
@@ -197,7 +197,7 @@ def _statements_of(scope: ast.AST) -> list[ast.AST]:
 def _used_once(scope: ast.AST) -> set[str]:
     """Return the variables of a scope that it sets once and reads once."""
     reads, sets = Counter(), Counter()
-    for node in ast.walk(scope):
+    for node in descendants(scope):
         if isinstance(node, ast.Name):
             (reads if isinstance(node.ctx, ast.Load) else sets)[node.id] += 1
         elif isinstance(node, ast.arg):

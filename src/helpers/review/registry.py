@@ -16,13 +16,13 @@ SEVERITIES = ("wrong", "wasted", "raises")  # wrong result, wasted work, error a
 class Rule:
     """A rule: id of the pitfall, severity, and function.
 
-    `mentions` (`"a|b"`) lists words; a source that contains none of them is skipped.
+    A source that contains none of the words in `mentions` is skipped.
     """
 
     id: str
     severity: str
     check: Check
-    mentions: str = ""
+    mentions: tuple[str, ...] = ()
 
 
 RULES: dict[str, Rule] = {}
@@ -40,7 +40,7 @@ def rule(pitfall: str, severity: str, mentions: str = "") -> Callable[[Check], C
         raise ValueError(f"{pitfall}: has two rules")
 
     def register(check: Check) -> Check:
-        RULES[pitfall] = Rule(pitfall, severity, check, mentions)
+        RULES[pitfall] = Rule(pitfall, severity, check, tuple(filter(None, mentions.split("|"))))
         return check
 
     return register

@@ -124,7 +124,7 @@ def _in_copy(copy: Code, positions: dict, rules: dict[str, Rule], normal: bool) 
 
 def _reported_nodes(rule: Rule, code: Code) -> Iterator[ast.AST]:
     """Yield the nodes that a rule reports; stop at an expression that is nested too deeply."""
-    if not any(word in code.source for word in rule.mentions.split("|")):
+    if rule.mentions and not any(word in code.source for word in rule.mentions):
         return
     with suppress(RecursionError):
         yield from rule.check(code)

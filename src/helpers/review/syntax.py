@@ -125,13 +125,33 @@ def is_inside(node: ast.AST, outer: ast.AST) -> bool:
     return node is outer
 
 
+def children(node: ast.AST) -> list[ast.AST]:
+    """Return the nodes directly below a node, without the contexts `Load` and `Store`."""
+    below = []
+    for field in node._fields:
+        value = getattr(node, field, None)
+        if isinstance(value, list):
+            below += [child for child in value if isinstance(child, ast.AST)]
+        elif isinstance(value, ast.AST) and field != "ctx":
+            below.append(value)
+    return below
+
+
+def descendants(node: ast.AST) -> list[ast.AST]:
+    """Return a node and the nodes below it, level by level, without `Load` and `Store`."""
+    nodes = [node]
+    for inner in nodes:
+        nodes += inner.children if hasattr(inner, "children") else children(inner)
+    return nodes
+
+
 def names_in(node: object) -> set[str]:
     """Return all names in an expression, with and without attributes."""
     if not isinstance(node, ast.AST):
         return set()
     return {
         name
-        for child in ast.walk(node)
+        for child in descendants(node)
         if isinstance(child, ast.Name | ast.Attribute) and (name := name_of(child))
     }
 

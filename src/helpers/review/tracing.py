@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from typing import Any
 
 from helpers.review.code import Code, Part, entry_of
-from helpers.review.kinds import MOVES, WRAPPERS, kind, returns
+from helpers.review.kinds import MOVES, WRAPPERS, kind
 from helpers.review.syntax import argument, method, name_of, receiver
 
 _SAME = {"squeeze", "view", "flatten", "reshape", "to", "float", "cpu", "cuda", "unsqueeze"}
@@ -94,7 +95,7 @@ def forward_values(code: Code, model: ast.AST) -> list[ast.AST]:
     name = (kind(code, model) or "").removeprefix("module:")
     for owner in code.bases(name):
         if forward := code.functions.get((owner.name, "forward")):
-            return returns(code, forward)
+            return code.return_values(forward)
     return []
 
 
@@ -199,10 +200,11 @@ def collected(code: Code, node: ast.AST) -> list[ast.AST]:
 
 def loss_calls(code: Code, function: str, module: str) -> Iterator[tuple[ast.Call, ast.AST]]:
     """Yield each call of a loss (function or module) with its first argument."""
-    for call in code.calls:
-        name = code.called(call)
-        if name != f"F.{function}" if name else kind(code, call.func) != f"lossfn:{module}":
-            continue
+    if code.losses is None:
+        code.losses = defaultdict(list)
+        for call in code.calls:
+            code.losses[code.called(call) or kind(code, call.func)].append(call)
+    for call in (*code.losses[f"F.{function}"], *code.losses[f"lossfn:{module}"]):
         if (operand := argument(call, "input", 0)) is not None:
             yield call, operand
 

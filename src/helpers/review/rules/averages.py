@@ -12,6 +12,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     is_inside,
     method,
     name_of,
@@ -67,7 +68,7 @@ def _mean_of_matches(code, node):
     compared = compared[0] if isinstance(compared, list) else compared
     compared = code.resolved(compared) if isinstance(compared, ast.Name) else compared
     return isinstance(compared, ast.AST) and any(
-        isinstance(child, ast.Compare) or method(child) == "eq" for child in ast.walk(compared)
+        isinstance(child, ast.Compare) or method(child) == "eq" for child in descendants(compared)
     )
 
 
@@ -125,7 +126,7 @@ def counter_not_reset(code):
 
 
 def _inner_loop(outer):
-    for statement in ast.walk(outer):
+    for statement in descendants(outer):
         if isinstance(statement, ast.For) and statement is not outer:
             yield statement
 
@@ -162,7 +163,7 @@ def _is_averaged_below(code, outer, loop, name):
     )
     return any(
         mean.search(code.source_of(statement))
-        for statement in ast.walk(outer)
+        for statement in descendants(outer)
         if isinstance(statement, ast.stmt)
         and not isinstance(statement, LOOPS)
         and statement.lineno > loop.end_lineno
@@ -201,15 +202,15 @@ def _accumulates(code, metric):
     if (name, "reset") not in code.functions:
         return False
     owner = code.classes[name]
-    added = [n for n in ast.walk(owner) if isinstance(n, ast.AugAssign)]
+    added = [n for n in descendants(owner) if isinstance(n, ast.AugAssign)]
     return any((name_of(statement.target) or "").startswith("self.") for statement in added)
 
 
 @rule("evaluation-batch-count", "wrong")
 def accuracy_over_batches(code):
     """`correct / len(loader)`: a number of samples divided by a number of batches."""
-    for node in code.nodes:
-        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
+    for node in code.nodes_of(ast.BinOp):
+        if not isinstance(node.op, ast.Div):
             continue
         divisor = ast.unparse(node.right)
         name = name_of(_counter(node.left))
@@ -217,8 +218,8 @@ def accuracy_over_batches(code):
             continue
         adds = [
             n
-            for n in code.nodes
-            if isinstance(n, ast.AugAssign) and name_of(n.target) == name and n.scope is node.scope
+            for n in code.nodes_of(ast.AugAssign)
+            if name_of(n.target) == name and n.scope is node.scope
         ]
         if any(
             re.search(r"==.*\.sum\(\)|\.eq\(.*\.sum\(\)|torch\.sum\(.*==", ast.unparse(n.value))
@@ -348,7 +349,7 @@ def _returned_beside(code):
                 and all(_only_in(code, v, loop) for v in node.scope.assigned[name])
                 and not any(
                     isinstance(n, ast.AugAssign) and name_of(n.target) == name
-                    for n in ast.walk(loop)
+                    for n in descendants(loop)
                 )
                 and name not in {m for v in node.scope.assigned[name] for m in _read_by(v.value)}
             ):
@@ -391,7 +392,9 @@ def _returned_alone(code):
 def _replaced_each_time(code, loop, name):
     """Return whether each iteration replaces a tensor, and nothing adds its values up."""
     assignments = loop.scope.assigned.get(name, ())
-    summed = any(isinstance(n, ast.AugAssign) and name_of(n.target) == name for n in ast.walk(loop))
+    summed = any(
+        isinstance(n, ast.AugAssign) and name_of(n.target) == name for n in descendants(loop)
+    )
     replaced = [
         assignment
         for assignment in assignments
@@ -439,8 +442,8 @@ def _metric_of_last(code):
         method(argument(other_call, "batch_size", 1)) == "len" for other_call in code.calls
     ):  # one batch
         return
-    for call in code.calls:
-        if method(call) not in _TAKES_ALL or len(call.args) < 2 or receiver(call) is not None:
+    for call in code.calls_named(*_TAKES_ALL):
+        if len(call.args) < 2 or receiver(call) is not None:
             continue
         names = [name_of(_unconverted(arg)) for arg in call.args[:2]]
         if not all(names):
@@ -495,7 +498,7 @@ def _of_batch(code, value, name):
     """Return True for a loss, or a number of right predictions, of one batch only."""
     if isinstance(value, Part) or name in names_in(value):
         return False
-    compared = any(isinstance(node, ast.Compare) for node in ast.walk(value))
+    compared = any(isinstance(node, ast.Compare) for node in descendants(value))
     hits = method(tensor_of(value)) == "sum" and compared
     return hits or kind(code, tensor_of(value)) == "loss"
 
@@ -538,7 +541,7 @@ def _divided_by_index(code):
             if isinstance(update, ast.AugAssign)
         } - {None}
         for statement in _statements_below(loop):
-            for node in ast.walk(statement):
+            for node in descendants(statement):
                 left = getattr(node, "target", getattr(node, "left", None))
                 divisor = getattr(node, "value", getattr(node, "right", None))
                 divided = isinstance(getattr(node, "op", None), ast.Div)
@@ -549,7 +552,7 @@ def _divided_by_index(code):
                 ):
                     yield node
             if any(
-                name_of(n) == name_of(pair.elts[0]) for n in ast.walk(statement) if _is_stored(n)
+                name_of(n) == name_of(pair.elts[0]) for n in descendants(statement) if _is_stored(n)
             ):
                 break
 
@@ -578,9 +581,9 @@ def divided_twice(code):
             continue
         body = next((b for b in _blocks(node.parent) if node in b), ())
         for statement in body[body.index(node) + 1 :] if node in body else ():
-            if any(name_of(n) == name for n in ast.walk(statement) if _is_stored(n)):
+            if any(name_of(n) == name for n in descendants(statement) if _is_stored(n)):
                 break
-            for operation in ast.walk(statement):
+            for operation in descendants(statement):
                 if isinstance(operation, ast.BinOp) and isinstance(operation.op, ast.Div):
                     if name_of(operation.left) == name and ast.dump(operation.right) == divisor:
                         yield operation
@@ -679,7 +682,7 @@ def other_interval(code):
             for assignment in node.body
             if isinstance(assignment, ast.Assign) and const(assignment.value) == 0
         }
-        for operation in ast.walk(ast.Module(node.body, [])) if interval and reset else ():
+        for operation in descendants(ast.Module(node.body, [])) if interval and reset else ():
             if isinstance(operation, ast.BinOp) and isinstance(operation.op, ast.Div):
                 modulus = const(operation.right)
                 if (

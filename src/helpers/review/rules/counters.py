@@ -9,6 +9,7 @@ from helpers.review.syntax import (
     LOOPS,
     ancestors,
     const,
+    descendants,
     is_inside,
     last_name,
     method,
@@ -186,7 +187,7 @@ def _mean_of_hits(node):
     if method(node) == "item":
         node = receiver(node)
     return method(node) == "mean" and any(
-        isinstance(child, ast.Compare) for child in ast.walk(node)
+        isinstance(child, ast.Compare) for child in descendants(node)
     )
 
 
@@ -218,7 +219,7 @@ def batch_of_all(code):
             or name_of(iterated(loop.iter)) != name_of(loader)
         ):
             continue
-        names = [child for child in ast.walk(node.left) if isinstance(child, ast.Name)]
+        names = [child for child in descendants(node.left) if isinstance(child, ast.Name)]
         if (
             len(names) == 1
             and _of_one_batch(code, loop, names[0])

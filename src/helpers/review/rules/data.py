@@ -12,6 +12,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     is_open,
     last_name,
     method,
@@ -86,8 +87,8 @@ def metric_of_one_process(code):
     joined = r"(?i)reduce|gather|metric|accelerat|lightning|sync|evaluator|horovod|xm\."
     if "init_process_group" not in code.source or re.search(joined, code.source):
         return
-    for call in code.calls:
-        if code.called(call) == "data.DistributedSampler" and call.args:
+    for call in code.calls_to("data.DistributedSampler"):
+        if call.args:
             if re.search(r"(?i)(^|_)(val|valid|test|eval|dev)", name_of(call.args[0]) or ""):
                 if re.search(r"(?i)correct|\bacc(uracy|\d)?\b|_acc\b", code.source):
                     yield call
@@ -98,7 +99,7 @@ def sample_changed(code):
     """`image = self.images[n]` and `image[0] -= mean` in `__getitem__`: the dataset changes."""
     for name, _ in datasets(code):
         get = code.functions.get((name, "__getitem__"))
-        for node in ast.walk(get) if get is not None else ():
+        for node in descendants(get) if get is not None else ():
             if not isinstance(node, ast.AugAssign) or not isinstance(node.target, ast.Subscript):
                 continue
             base = node.target.value
@@ -146,8 +147,8 @@ def _once_per_batch(code, loop, loader):
 @rule("training-empty-error", "wrong")
 def drop_last_in_test(code):
     """`DataLoader(test_set, drop_last=True)`: the metric leaves samples out."""
-    for call in code.calls:
-        if code.called(call) == "data.DataLoader" and _drops_last(code, call):
+    for call in code.calls_to("data.DataLoader"):
+        if _drops_last(code, call):
             dataset = argument(call, "dataset", 0)
             target = next(ancestors(call, ast.Assign), None)
             names = [name_of(dataset) or ""] + [
@@ -192,8 +193,8 @@ def _drops_last_of_test(code):
 def train_not_shuffled(code):
     """A training loader without `shuffle`, next to a test loader with it."""
     loaders = {}
-    for call in code.calls:
-        if code.called(call) == "data.DataLoader" and not is_open(call):
+    for call in code.calls_to("data.DataLoader"):
+        if not is_open(call):
             target = next(ancestors(call, ast.Assign), None)
             name = name_of(target.targets[0]) if target is not None else None
             if (
@@ -256,14 +257,13 @@ def _copied(code, owner):
 @rule("loading-rare-trap", "wrong")
 def weights_per_class(code):
     """`WeightedRandomSampler(class_weights, …)`: it needs a weight for each sample."""
-    for call in code.calls:
-        if code.called(call) == "data.WeightedRandomSampler":
-            weights = argument(call, "weights", 0)
-            name = name_of(weights) or ""
-            if re.fullmatch(
-                r"(?i)(self\.)?(class_?weights?|weights?_per_class|per_class\w*|cls_weights?)", name
-            ):
-                yield call
+    for call in code.calls_to("data.WeightedRandomSampler"):
+        weights = argument(call, "weights", 0)
+        name = name_of(weights) or ""
+        if re.fullmatch(
+            r"(?i)(self\.)?(class_?weights?|weights?_per_class|per_class\w*|cls_weights?)", name
+        ):
+            yield call
 
 
 @rule("loading-test-train", "wrong")
@@ -475,7 +475,7 @@ def _before_loop(code, value, loop):
 
 
 def _over_folds(node):
-    for call in ast.walk(node):
+    for call in descendants(node):
         if isinstance(call, ast.Call) and method(call) == "split":
             return bool(re.search(r"(?i)fold|^kf|^skf|^cv", ast.unparse(call.func)))
     return False
@@ -527,9 +527,7 @@ def _unmasked_nodes(code):
         or "test_mask" not in code.source
     ):
         return
-    for call in code.calls:
-        if method(call) not in ("cross_entropy", "nll_loss", "criterion", "loss_fn"):
-            continue
+    for call in code.calls_named("cross_entropy", "nll_loss", "criterion", "loss_fn"):
         prediction, target = (*call.args, None, None)[:2]
         value = code.value(prediction) if isinstance(prediction, ast.Name) else prediction
         all_labels = isinstance(target, ast.Attribute) and target.attr == "y"
@@ -692,8 +690,8 @@ def _list_of_windows(code, node):
     value = code.resolved(node) if name_of(node) else node
     operand = value.args[0] if isinstance(value, ast.Call) and value.args else node
     name = name_of(operand) or name_of(node)
-    for call in code.calls:
-        if method(call) == "append" and call.args and name_of(call.func.value) == name:
+    for call in code.calls_named("append"):
+        if call.args and name_of(call.func.value) == name:
             loop = next(ancestors(call, ast.For), None)
             window = call.args[0]
             window = code.value(window) if isinstance(window, ast.Name) else window

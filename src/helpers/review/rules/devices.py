@@ -7,7 +7,7 @@ from helpers.review.code import Part
 from helpers.review.history import history
 from helpers.review.kinds import is_loader, is_model, is_module_class, iterated, kind
 from helpers.review.registry import rule
-from helpers.review.syntax import ancestors, argument, method, name_of, receiver
+from helpers.review.syntax import ancestors, argument, descendants, method, name_of, receiver
 from helpers.review.tracing import construction
 
 _ELSEWHERE = re.compile(  # libraries and wrappers that move the batches
@@ -128,7 +128,7 @@ def _may_be_on_gpu(code, model):
     together = any(
         model.id in map(name_of, node.elts)
         for loop in code.nodes_of(ast.For)
-        for node in ast.walk(loop.iter)
+        for node in descendants(loop.iter)
         if isinstance(node, ast.List | ast.Tuple)
     )
     return together or re.search(other, code.source) is not None

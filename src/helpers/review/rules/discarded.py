@@ -49,8 +49,8 @@ def _computes(code, node):
 @rule("training-forward-no-grad", "raises", "no_grad|inference_mode")
 def forward_without_graph(code):
     """`with no_grad(): out = model(x)`, and `loss.backward()` of a loss of `out`."""
-    for call in code.calls:
-        if method(call) != "backward" or code.called(call) or call.args or no_graph(code, call):
+    for call in code.calls_named("backward"):
+        if code.called(call) or call.args or no_graph(code, call):
             continue
         loss = code.value(receiver(call)) if name_of(receiver(call)) else None
         loop = next(ancestors(call, *LOOPS), None)
@@ -122,7 +122,7 @@ def windows_too_many(code):
     """`self.data[i + self.window]` and `len(self.data)` samples: the last indices do not exist."""
     for name in code.classes:
         get, length = (code.functions.get((name, word)) for word in ("__getitem__", "__len__"))
-        values = [n.value for n in code.walk(length) if isinstance(n, ast.Return)] if length else []
+        values = code.return_values(length)
         length_call = values[0] if len(values) == 1 else None
         if (
             get is None
@@ -236,8 +236,8 @@ def _one_unit(code, node):
 @rule("images-reshaped", "wrong", "reshape(|view(")
 def channels_reshaped(code):
     """`x.reshape(n, 3, 32, 32)` of images (n, 32, 32, 3): the values of pixels are mixed."""
-    for call in code.calls:
-        if method(call) not in ("reshape", "view") or code.called(call) or len(call.args) != 4:
+    for call in code.calls_named("reshape", "view"):
+        if code.called(call) or len(call.args) != 4:
             continue
         sizes = [code.const(arg) for arg in call.args]
         shape = output_shape(code, receiver(call))

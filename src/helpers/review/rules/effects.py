@@ -13,6 +13,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     method,
     name_of,
     place,
@@ -145,10 +146,10 @@ def batch_of_whole_set(code):
             continue
         inner = {
             child.id
-            for child in ast.walk(loop)
+            for child in descendants(loop)
             if isinstance(child, ast.Name) and _is_stored(child)
         }
-        output = {child.id for child in ast.walk(value) if isinstance(child, ast.Name)} & inner
+        output = {child.id for child in descendants(value) if isinstance(child, ast.Name)} & inner
         if output and rows not in inner:
             yield node
 

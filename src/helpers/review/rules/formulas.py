@@ -60,8 +60,8 @@ def _goes_to_softmax(code, call):
 
 def softmax_inputs(code, scope):
     """Yield the names in a scope that are passed to a softmax."""
-    for call in code.calls:
-        if call.scope is scope and method(call) == "softmax":
+    for call in code.calls_named("softmax"):
+        if call.scope is scope:
             operand = argument(call, "input", 0) if code.called(call) else receiver(call)
             if name_of(receiver(call)) == "self" or not isinstance(
                 operand, ast.Name | ast.Attribute
@@ -74,8 +74,8 @@ def softmax_inputs(code, scope):
 @rule("attention-mask-value", "wrong")
 def mask_value(code):
     """`scores.masked_fill(mask == 0, -1e-9)` before a softmax: about 0, so nothing is masked."""
-    for call in code.calls:
-        if method(call) not in ("masked_fill", "masked_fill_") or len(call.args) < 2:
+    for call in code.calls_named("masked_fill", "masked_fill_"):
+        if len(call.args) < 2:
             continue
         value = number(code, call.args[1])
         if value is not None and value > -50 and _goes_to_softmax(code, call):
@@ -85,8 +85,8 @@ def mask_value(code):
 @rule("attention-mask-late", "wrong")
 def mask_after_softmax(code):
     """`softmax(scores).masked_fill(mask, -inf)`: the mask belongs before the softmax."""
-    for call in code.calls:
-        if method(call) not in ("masked_fill", "masked_fill_") or len(call.args) < 2:
+    for call in code.calls_named("masked_fill", "masked_fill_"):
+        if len(call.args) < 2:
             continue
         value = number(code, call.args[1])
         if value is not None and value < -50 and is_activation(code, receiver(call), {"softmax"}):
@@ -195,8 +195,8 @@ def _compared_mask(code, node, depth):
 @rule("attention-mask-queries", "wrong")
 def mask_of_queries(code):
     """`(ids != pad).unsqueeze(1).unsqueeze(3)`: it masks the rows of the queries, not the keys."""
-    for call in code.calls:
-        if method(call) != "unsqueeze" or not call.args or const(call.args[0]) not in (3, -1):
+    for call in code.calls_named("unsqueeze"):
+        if not call.args or const(call.args[0]) not in (3, -1):
             continue
         inner = receiver(call)
         if method(inner) == "unsqueeze" and inner.args and const(inner.args[0]) == 1:
@@ -232,12 +232,11 @@ def _products(code):
     for node in code.nodes_of(ast.BinOp):
         if isinstance(node.op, ast.Mult):
             yield node, node.left, node.right
-    for call in code.calls:
-        if method(call) in ("mul", "mul_", "multiply"):
-            if code.called(call) and len(call.args) == 2:
-                yield call, *call.args
-            elif not code.called(call) and len(call.args) == 1 and receiver(call) is not None:
-                yield call, receiver(call), call.args[0]
+    for call in code.calls_named("mul", "mul_", "multiply"):
+        if code.called(call) and len(call.args) == 2:
+            yield call, *call.args
+        elif not code.called(call) and len(call.args) == 1 and receiver(call) is not None:
+            yield call, receiver(call), call.args[0]
 
 
 def _exponent(code, node):

@@ -13,6 +13,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     is_inside,
     method,
     name_of,
@@ -156,9 +157,7 @@ def _clears_gradients(code, node):
 @rule("training-zero-between", "wrong")
 def zero_between(code):
     """`backward()`, `zero_grad()`, `step()`: the step uses no gradient."""
-    for node in code.nodes:
-        if not isinstance(node, (*LOOPS, *FUNCTIONS)):
-            continue
+    for node in code.nodes_of(*LOOPS, *FUNCTIONS):
         for a, b, c in zip(
             *(_unconditional_events(code, node)[n:] for n in range(3)), strict=False
         ):
@@ -238,8 +237,8 @@ def above_within(node, stop):
 @rule("backward-retain-error", "wasted")
 def retain_graph(code):
     """`backward(retain_graph=True)` in a loop with one backward pass."""
-    for call in code.calls:
-        if method(call) != "backward" or code.called(call):
+    for call in code.calls_named("backward"):
+        if code.called(call):
             continue
         loop = next(ancestors(call, *LOOPS), None)
         if loop is None or code.const(argument(call, "retain_graph", 1)) is not True:
@@ -386,7 +385,7 @@ def _every_nth(test):
         isinstance(node, ast.BinOp)
         and isinstance(node.op, ast.Mod)
         and re.search(r"(?i)accum", ast.unparse(node.right))
-        for node in ast.walk(test)
+        for node in descendants(test)
     )
 
 
@@ -468,7 +467,7 @@ def step_twice(code):
 
 
 def _has_modulo(test):
-    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in descendants(test))
 
 
 @rule("training-no-backward", "wrong")
@@ -489,8 +488,8 @@ def no_backward(code):
 @rule("training-no-grad-step", "raises")
 def training_without_graph(code):
     """`backward()` of a loss that was computed under `torch.no_grad()`."""
-    for call in code.calls:
-        if method(call) != "backward" or code.called(call) or receiver(call) is None:
+    for call in code.calls_named("backward"):
+        if code.called(call) or receiver(call) is None:
             continue
         value = code.resolved(receiver(call))
         if isinstance(value, ast.Call | ast.BinOp) and no_graph(code, value):

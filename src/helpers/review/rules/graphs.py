@@ -10,6 +10,7 @@ from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
     ancestors,
+    descendants,
     is_inside,
     last_name,
     method,
@@ -23,7 +24,7 @@ from helpers.review.syntax import (
 @rule("backward-total-nodes", "wasted")
 def total_of_losses(code):
     """`total += loss` after `loss.backward()`: the sum keeps every graph."""
-    for node in code.nodes:
+    for node in code.nodes_of(ast.Assign, ast.AugAssign):
         target, value = _addition(node)
         loop = next(ancestors(node, *LOOPS), None) if target else None
         if loop is None or no_graph(code, node) or not has_graph(code, value, node.scope.backward):
@@ -68,8 +69,8 @@ def _in_dict(code, node):
 @rule("debug-leak-meter", "wasted")
 def meter_of_losses(code):
     """`losses.update(loss, n)` of a meter that adds the values up: the sum retains every graph."""
-    for call in code.calls:
-        if method(call) not in ("update", "add") or not call.args or no_graph(code, call):
+    for call in code.calls_named("update", "add"):
+        if not call.args or no_graph(code, call):
             continue
         loop = next(ancestors(call, *LOOPS), None)
         if loop is None or not has_graph(code, call.args[0], call.scope.backward):
@@ -87,11 +88,11 @@ def meter_of_losses(code):
 def _adds_up(update):
     """Return whether `self.sum += value * n` adds the first parameter without detaching it."""
     names = [parameter.arg for parameter in update.args.args]
-    for node in ast.walk(update):
+    for node in descendants(update):
         if isinstance(node, ast.AugAssign) and (name_of(node.target) or "").startswith("self."):
-            used = [child for child in ast.walk(node.value) if isinstance(child, ast.Name)]
+            used = [child for child in descendants(node.value) if isinstance(child, ast.Name)]
             if len(names) > 1 and names[1] in {child.id for child in used}:
-                cut = {last_name(child) for child in ast.walk(node.value)} & (_CUT | {"float"})
+                cut = {last_name(child) for child in descendants(node.value)} & (_CUT | {"float"})
                 return not cut
     return False
 
@@ -103,7 +104,7 @@ def _is_cut(value):
     """Return whether an expression leaves the graph; a variable may be called `data`."""
     return any(
         isinstance(node, ast.Attribute) and node.attr in _CUT or last_name(node) == "float"
-        for node in ast.walk(value)
+        for node in descendants(value)
     )
 
 
@@ -185,8 +186,8 @@ def _is_periodic(statement, loop):
 @rule("debug-leak-wrong", "wasted")
 def list_of_losses(code):
     """`losses.append(loss)` after `loss.backward()`."""
-    for call in code.calls:
-        if method(call) != "append" or len(call.args) != 1 or no_graph(code, call):
+    for call in code.calls_named("append"):
+        if len(call.args) != 1 or no_graph(code, call):
             continue
         operand, loop = call.args[0], next(ancestors(call, *LOOPS), None)
         operand = code.origin(operand) if isinstance(operand, ast.Subscript | ast.Name) else operand
@@ -218,8 +219,8 @@ def _kept_by_hook(code):
         return
     hooks = [
         other_call.args[0]
-        for other_call in code.calls
-        if method(other_call) == "register_forward_hook" and other_call.args
+        for other_call in code.calls_named("register_forward_hook")
+        if other_call.args
     ]
     for function in code.nodes_of(*FUNCTIONS) if hooks else ():
         names = [parameter.arg for parameter in function.args.args if parameter.arg != "self"]
@@ -248,7 +249,7 @@ def _returned_functions(code, node):
     return {
         last_name(statement.value)
         for f in functions
-        for statement in ast.walk(f)
+        for statement in descendants(f)
         if isinstance(statement, ast.Return)
     }
 

@@ -10,6 +10,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     is_open,
     last_name,
     method,
@@ -69,7 +70,7 @@ def _flipped_apart(code, function):
 def _compares_random_number(test):
     """Return whether a condition compares a new random number."""
     return isinstance(test, ast.Compare) and any(
-        method(node) in ("random", "rand", "uniform") for node in ast.walk(test)
+        method(node) in ("random", "rand", "uniform") for node in descendants(test)
     )
 
 
@@ -106,8 +107,8 @@ def mask_recoloured(code):
 @rule("images-mask-scaled", "wrong")
 def mask_scaled(code):
     """`ToTensor()(mask).long()`: `ToTensor` divides by 255, so all classes become 0."""
-    for call in code.calls:
-        if method(call) not in ("long", "int") or call.args or code.called(call):
+    for call in code.calls_named("long", "int"):
+        if call.args or code.called(call):
             continue
         value, names = receiver(call), set()
         for _ in range(6):
@@ -223,9 +224,7 @@ def _becomes_classes(code, name):
 @rule("images-normalize-error", "raises")
 def normalize_before_tensor(code):
     """`Compose([Normalize(…), ToTensor()])`: `Normalize` requires a tensor."""
-    for call in code.calls:
-        if code.called(call) not in ("transforms.Compose", "torchvision.transforms.v2.Compose"):
-            continue
+    for call in code.calls_to("transforms.Compose", "torchvision.transforms.v2.Compose"):
         operand = call.args[0] if call.args else None
         if isinstance(operand, ast.List):
             names = [
@@ -314,10 +313,10 @@ def _draws_itself(code, dataset):
         r"\.(train|training|augment\w*|is_train|mode|split|phase)\b", code.source_of(get)
     ):
         return False
-    for node in ast.walk(get):
+    for node in descendants(get):
         if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare):
             continue
-        drawn = [n for n in ast.walk(node.test) if isinstance(n, ast.Call)]
+        drawn = [n for n in descendants(node.test) if isinstance(n, ast.Call)]
         changed = re.search(
             r"(?i)flip|rot90|rotate|bright|contrast|saturat|hue|crop|noise", code.source_of(node)
         )
@@ -344,8 +343,7 @@ def _sampled_split(code):
     """Loaders of one dataset with a random transform, one with the sampler of a held-out part."""
     loaders = [
         (other_call, name_of(argument(other_call, "dataset", 0)), ast.unparse(sampler))
-        for other_call in code.calls
-        if code.called(other_call) == "data.DataLoader"
+        for other_call in code.calls_to("data.DataLoader")
         if (sampler := argument(other_call, "sampler", 3)) is not None
     ]
     for call, dataset_name, name in loaders:
@@ -379,8 +377,8 @@ def _trained_too(code, node, target):
 @rule("images-tensor-twice", "raises")
 def tensor_twice(code):
     """`Compose([ToTensor(), …, ToTensor()])`: the second receives a tensor."""
-    for call in code.calls:
-        if code.called(call) == "transforms.Compose" and call.args:
+    for call in code.calls_to("transforms.Compose"):
+        if call.args:
             parts = [code.called(element) for element in getattr(call.args[0], "elts", ())]
             if parts.count("transforms.ToTensor") == 2 and "transforms.ToPILImage" not in parts:
                 n = len(parts) - 1 - parts[::-1].index("transforms.ToTensor")
@@ -428,7 +426,7 @@ def _normalize_in_dict(code):
 
 def _composed_for_inference(code):
     """A function predicts for an image file with the only transform that has no `Normalize`."""
-    chains = [(call, _composed(code, call)) for call in code.calls if method(call) == "Compose"]
+    chains = [(call, _composed(code, call)) for call in code.calls_named("Compose")]
     if any(names is None for _, names in chains) or re.search(r"normalize\(", code.source):
         return
     apart = [chain for chain, names in chains if "transforms.Normalize" not in names]
@@ -454,9 +452,7 @@ def _composed(code, node):
 
 def _inference_without_normalize(code):
     """An image is read, divided by 255 and passed to the model; the dataset also normalizes."""
-    normalizations = [
-        other_call for other_call in code.calls if code.called(other_call) == "transforms.Normalize"
-    ]
+    normalizations = list(code.calls_to("transforms.Normalize"))
     if len(normalizations) == 0 or not any(name == "__getitem__" for _, name in code.functions):
         return
     dataset_classes = {owner for owner, name in code.functions if name == "__getitem__"}

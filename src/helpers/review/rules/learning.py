@@ -11,6 +11,7 @@ from helpers.review.syntax import (
     LOOPS,
     ancestors,
     const,
+    descendants,
     is_inside,
     last_name,
     method,
@@ -82,12 +83,8 @@ def _unmoved_model(value):
 @rule("rl-target-graph", "wrong")
 def target_with_gradient(code):
     """`reward + gamma * net(next_state).max()` without `detach`: the target has a gradient."""
-    for node in code.nodes:
-        if (
-            not isinstance(node, ast.BinOp)
-            or not isinstance(node.op, ast.Add)
-            or no_graph(code, node)
-        ):
+    for node in code.nodes_of(ast.BinOp):
+        if not isinstance(node.op, ast.Add) or no_graph(code, node):
             continue
         if not re.search(r"(?i)gamma|discount|\b0\.9", ast.unparse(node)) or isinstance(
             node.parent, ast.BinOp
@@ -122,7 +119,7 @@ def _advantages_squared(code):
             or no_graph(code, node)
         ):
             continue
-        names = {name_of(_square_base(child)) for child in ast.walk(node.value)} - {None}
+        names = {name_of(_square_base(child)) for child in descendants(node.value)} - {None}
         if any(_next_value(code, function, name) for name in names):
             yield node
 
@@ -149,7 +146,7 @@ def _next_value(code, function, name, depth=0):
         ahead = re.search(r"(?i)(gamma|discount)\b.*?(\w*val\w*)\[\w+ \+ 1\]", written)
         if ahead and re.search(rf"- (\w+\.)*{ahead[2]}\[\w+\]", written):
             return True
-        inner = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)} - {name}
+        inner = {n.id for n in descendants(node.value) if isinstance(n, ast.Name)} - {name}
         if any(_next_value(code, function, each, depth + 1) for each in inner):
             return True
     return False
@@ -369,12 +366,8 @@ def _is_cut(code, node, target):
 @rule("rl-done-mask", "wrong")
 def mask_added(code):
     """`r + gamma * mask + next_value`: the mask is added, not multiplied."""
-    for node in code.nodes:
-        if (
-            not isinstance(node, ast.BinOp)
-            or not isinstance(node.op, ast.Add)
-            or isinstance(node.parent, ast.BinOp)
-        ):
+    for node in code.nodes_of(ast.BinOp):
+        if not isinstance(node.op, ast.Add) or isinstance(node.parent, ast.BinOp):
             continue
         terms = list(_terms(node))
         if len(terms) != 3 or not any(
@@ -551,8 +544,8 @@ def mean_over_batch(code):
 @rule("gan-generator-detached", "wrong")
 def generator_detached(code):
     """The generator's loss from `D(G(z).detach())`: the generator has no gradient."""
-    for call in code.calls:
-        if method(call) != "backward" or code.called(call):
+    for call in code.calls_named("backward"):
+        if code.called(call):
             continue
         name = name_of(receiver(call)) or ""
         if not re.search(
@@ -622,7 +615,7 @@ def _real_for_detached(code):
 def _output_detached(code):
     """`criterion(D(fake).detach(), ones)` in a differentiated loss: this term has no gradient."""
     for call in code.calls:
-        if not is_loss_call(code, call) or len(call.args) < 2 or no_graph(code, call):
+        if len(call.args) < 2 or not is_loss_call(code, call) or no_graph(code, call):
             continue
         value = code.resolved(call.args[0])
         model = receiver(value) if method(value) == "detach" and not code.called(value) else None
@@ -712,13 +705,8 @@ def _through_detached(code, value, depth):
 @rule("detach-gan", "wasted")
 def fake_not_detached(code):
     """The discriminator's loss goes through the generator: `D(fake)` without `detach`."""
-    for call in code.calls:
-        if (
-            method(call) != "backward"
-            or code.called(call)
-            or any(ancestors(call, ast.With))
-            and no_graph(code, call)
-        ):
+    for call in code.calls_named("backward"):
+        if code.called(call) or any(ancestors(call, ast.With)) and no_graph(code, call):
             continue
         name = name_of(receiver(call)) or ""
         if not re.search(
@@ -741,7 +729,7 @@ def fake_not_detached(code):
 
 def _uses_fake(code, value, depth):
     """Return whether a value is computed from `discriminator(generator(z))`."""
-    for child in ast.walk(value) if depth <= 3 else ():
+    for child in descendants(value) if depth <= 3 else ():
         if isinstance(child, ast.Call) and child.args and _is_network(code, child.func):
             inner = code.resolved(child.args[0])
             if isinstance(inner, ast.Call) and _is_network(code, inner.func):

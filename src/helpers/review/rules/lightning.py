@@ -3,7 +3,6 @@
 import ast
 import re
 
-from helpers.review.kinds import returns
 from helpers.review.registry import rule
 from helpers.review.syntax import const, method, receiver
 
@@ -22,7 +21,7 @@ def _hooks(code, name):
 def step_without_loss(code):
     """`training_step` without `return loss`, or with `return loss.item()`: no optimizer step."""
     for function in _hooks(code, "training_step"):
-        values = returns(code, function)
+        values = code.return_values(function)
         if not values and not _is_stub(function):
             yield function
         for value in values:

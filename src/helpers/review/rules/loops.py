@@ -15,6 +15,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     method,
     name_of,
     names_in,
@@ -189,8 +190,8 @@ def split_in_loop(code):
 @rule("evaluation-scaler-leak", "wrong")
 def scaled_before_split(code):
     """`scaler.fit_transform(x)` before `train_test_split`: the scale depends on the test data."""
-    for call in code.calls:
-        if code.called(call) != "sklearn.model_selection.train_test_split" or not call.args:
+    for call in code.calls_to("sklearn.model_selection.train_test_split"):
+        if not call.args:
             continue
         value = code.resolved(call.args[0])
         if isinstance(value, ast.Call) and method(value) == "fit_transform":
@@ -297,8 +298,8 @@ def _expression_of(value):
 
 def _keeps_all(node):
     """Return whether no index takes a part, except in a comprehension over all positions."""
-    parts = [subscript for subscript in ast.walk(node) if isinstance(subscript, ast.Subscript)]
-    return not parts or any(isinstance(child, ast.comprehension) for child in ast.walk(node))
+    parts = [subscript for subscript in descendants(node) if isinstance(subscript, ast.Subscript)]
+    return not parts or any(isinstance(child, ast.comprehension) for child in descendants(node))
 
 
 def _slice_of(code, part):
@@ -331,8 +332,8 @@ def _complementary(code, scope, name):
 
 def _scaled_before_slices(code):
     """`data = scaler.fit_transform(data)`, and then `train = data[:n]`, `test = data[n:]`."""
-    for call in code.calls:
-        if method(call) != "fit_transform" or not isinstance(call.parent, ast.Assign):
+    for call in code.calls_named("fit_transform"):
+        if not isinstance(call.parent, ast.Assign):
             continue
         constructor = construction(code, receiver(call))
         name = name_of(call.parent.targets[0])
@@ -526,12 +527,12 @@ def done_unused(code):
             continue
         stored = {
             n.id
-            for n in ast.walk(function)
+            for n in descendants(function)
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
         stored |= {parameter.arg for parameter in function.args.args}
         unused = {n for n in stored if _DONE.fullmatch(n) if not code.uses(function, n)}
-        for node in ast.walk(function):
+        for node in descendants(function):
             if unused and isinstance(node, ast.Assign) and _bellman(node.value):
                 yield node
                 break

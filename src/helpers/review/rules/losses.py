@@ -5,7 +5,7 @@ import re
 
 from helpers.review.code import Part
 from helpers.review.graphless import elements, graphless
-from helpers.review.kinds import is_model, is_module_class, kind, no_graph, returns
+from helpers.review.kinds import is_model, is_module_class, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated, negated
 from helpers.review.rules.modules import learns
@@ -15,6 +15,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     is_inside,
     is_open,
     method,
@@ -78,9 +79,7 @@ def kl_without_log(code):
 @rule("losses-underflow", "wrong")
 def log_of_softmax(code):
     """`x.softmax(1).log()`: -inf where a probability is 0."""
-    for call in code.calls:
-        if method(call) != "log":
-            continue
+    for call in code.calls_named("log"):
         name, base = code.called(call), receiver(call)
         operand = call.args[0] if name == "torch.log" and call.args else None if name else base
         if isinstance(operand, ast.Call) and is_activation(code, operand, {"softmax"}):
@@ -116,8 +115,8 @@ def _is_probability(code, operand):
 @rule("losses-kl-mean", "wrong")
 def kl_mean(code):
     """`kl_div` with the default reduction divides by the number of elements."""
-    for call in code.calls:
-        if code.called(call) in ("F.kl_div", "nn.KLDivLoss") and not is_open(call):
+    for call in code.calls_to("F.kl_div", "nn.KLDivLoss"):
+        if not is_open(call):
             reduction = argument(call, "reduction")
             old = argument(call, "size_average") or argument(call, "reduce")
             if (
@@ -235,9 +234,7 @@ def _from_loader(code, node):
 def cut_by_numpy(code):
     """`torch.from_numpy(model(a).data.cpu().numpy())` as the input of a loss: no gradient."""
     yield from _numpy_in_forward(code)
-    for call in code.calls:
-        if code.called(call) not in ("torch.from_numpy", "torch.tensor", "torch.FloatTensor"):
-            continue
+    for call in code.calls_to("torch.from_numpy", "torch.tensor", "torch.FloatTensor"):
         operand = call.args[0] if call.args else None
         base = operand.value if isinstance(operand, ast.Subscript) else operand
         if method(base) != "numpy" or no_graph(code, call):
@@ -263,9 +260,7 @@ _WITHOUT_GRADIENT = re.compile(
 
 def _numpy_in_forward(code):
     """`torch.tensor(f(self.layer(x).detach().numpy()))` in `forward`: the layer is not trained."""
-    for call in code.calls:
-        if code.called(call) not in ("torch.from_numpy", "torch.tensor", "torch.FloatTensor"):
-            continue
+    for call in code.calls_to("torch.from_numpy", "torch.tensor", "torch.FloatTensor"):
         inside = call.scope is not code.tree and getattr(call.scope, "name", "") == "forward"
         if not inside or not call.args or call.owner is None or no_graph(code, call):
             continue
@@ -282,7 +277,7 @@ def _numpy_in_forward(code):
 
 def _left_to_numpy(value):
     """Return `x` of an expression with `x.detach().cpu().numpy()` or `x.tolist()`."""
-    for call in ast.walk(value):
+    for call in descendants(value):
         if method(call) in ("numpy", "tolist") and isinstance(call.func, ast.Attribute):
             base = call.func.value
             while isinstance(base, ast.Call | ast.Attribute) and not isinstance(base, ast.Name):
@@ -322,8 +317,8 @@ def _first_of_loss(code, call):
 @rule("losses-detached", "raises")
 def rebuilt(code):
     """`torch.tensor(loss.item(), requires_grad=True).backward()`: the graph is cut."""
-    for call in code.calls:
-        if method(call) != "backward" or code.called(call) or receiver(call) is None:
+    for call in code.calls_named("backward"):
+        if code.called(call) or receiver(call) is None:
             continue
         value = receiver(call)
         for _ in range(4):
@@ -381,7 +376,7 @@ def overlap_minimized(code):
             continue
         if re.search(rf"(1\.?0?|-) *-? *(self\.)?{name}|-{name}", code.source):
             continue
-        values = returns(code, function)
+        values = code.return_values(function)
         value = values[0] if len(values) == 1 else None
         for _ in range(3):
             value = code.resolved(value)
@@ -429,8 +424,8 @@ def _bases(owner):
 def log_of_sum(code):
     """`torch.log(torch.sum(torch.exp(logits), dim=1))`: it overflows; use `logsumexp`."""
     bounded = re.compile(r"(?i)max|clamp|sim|cos|norm|dist|shift|soft|sigmoid|tanh|logadd|beta")
-    for call in code.calls:
-        if method(call) != "log" or code.called(call) not in ("", "torch.log"):
+    for call in code.calls_named("log"):
+        if code.called(call) not in ("", "torch.log"):
             continue
         total = _argument_or_base(code, call, "torch.log")
         if method(total) != "sum" or code.called(total) not in ("", "torch.sum"):
@@ -484,7 +479,7 @@ def _penalty_of_data(code):
         loop = next(ancestors(node, ast.For), None)
         if not name or loop is None or method(loop.iter) not in ("parameters", "named_parameters"):
             continue
-        cut = [child for child in ast.walk(node.value) if _is_cut(child)]
+        cut = [child for child in descendants(node.value) if _is_cut(child)]
         variables = names_in(loop.target)
         if cut and all(name_of(penalty) in variables for penalty in map(_uncut, cut)):
             terms = [use for use in code.uses(node.scope, name) if not is_inside(use, loop)]

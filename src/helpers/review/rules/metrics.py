@@ -11,6 +11,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     is_inside,
     is_open,
     method,
@@ -38,8 +39,8 @@ def logits_thresholded(code):
             and _is_logit(code, node.left)
         ):
             yield node
-    for call in code.calls:
-        if method(call) == "round" and _is_logit(code, _rounded(code, call)):
+    for call in code.calls_named("round"):
+        if _is_logit(code, _rounded(code, call)):
             yield call
 
 
@@ -100,7 +101,7 @@ def patience_not_reset(code):
         counts = isinstance(node.op, ast.Add) and const(node.value) == 1 and name
         if not counts or not isinstance(branch, ast.If) or node not in branch.orelse:
             continue
-        if not any(isinstance(child, ast.Compare) for child in ast.walk(branch.test)):
+        if not any(isinstance(child, ast.Compare) for child in descendants(branch.test)):
             continue
         best = {n for n in names_in(branch.test) if re.search(r"(?i)best|min|max", n)}
         renewed = {name_of(t) for s in branch.body if isinstance(s, ast.Assign) for t in s.targets}
@@ -166,7 +167,7 @@ def _trained_in_all_phases(code):
         left = any(
             isinstance(inner, ast.Continue | ast.Break | ast.Return)
             for node in tested
-            for inner in ast.walk(node)
+            for inner in descendants(node)
         )
         for step in steps(code, loop):
             branches = [branch for branch in ancestors(step, ast.If) if is_inside(branch, loop)]
@@ -228,7 +229,7 @@ def best_on_test(code):
     """The checkpoint is chosen on the test loader, on which the model is then evaluated again."""
     for node in code.nodes_of(ast.If):
         loops = list(ancestors(node, *LOOPS))
-        saved = any(method(c) in ("save", "deepcopy", "state_dict") for c in ast.walk(node))
+        saved = any(method(c) in ("save", "deepcopy", "state_dict") for c in descendants(node))
         if not loops or not saved or not isinstance(node.test, ast.Compare):
             continue
         for name in (node.test.left, *node.test.comparators):
@@ -314,7 +315,9 @@ def best_inverted(code):
             and name_of(statement.value) == left
             for statement in node.body
         )
-        saved = any(method(child) in ("save", "state_dict", "deepcopy") for child in ast.walk(node))
+        saved = any(
+            method(child) in ("save", "state_dict", "deepcopy") for child in descendants(node)
+        )
         saved = saved or _waits(node.orelse)
         if (
             kept
@@ -388,8 +391,8 @@ def argmax_of_batch(code):
     """`(torch.argmax(output) == labels).sum()`: one index for the whole batch."""
     if single_samples(code):
         return  # the index is the class
-    for call in code.calls:
-        if method(call) != "argmax" or code.called(call) not in ("", "torch.argmax"):
+    for call in code.calls_named("argmax"):
+        if code.called(call) not in ("", "torch.argmax"):
             continue
         operand = (call.args[0] if call.args else None) if code.called(call) else receiver(call)
         reduces_all = not call.keywords and len(call.args) == bool(code.called(call))

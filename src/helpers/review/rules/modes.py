@@ -19,6 +19,7 @@ from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
     ancestors,
+    descendants,
     is_inside,
     last_name,
     method,
@@ -205,7 +206,7 @@ def no_eval(code):
     ):
         return
     depends = _DEPENDS.search(code.source) or _FAMILY.search(code.source)
-    trained = {name_of(receiver(c)) for c in code.calls if method(c) == "train" and not c.args}
+    trained = {name_of(receiver(c)) for c in code.calls_named("train") if not c.args}
     for loop in code.loops:
         if not batch_loop(code, loop) or code.methods(loop, "backward", "train", follow=2):
             continue
@@ -372,14 +373,13 @@ def inference_in_training_mode(code):
     trains = r"backward|optim|\.eval\(|\.train\(False|fit\(|[Tt]rainer|\bgrad\b|freeze"
     if re.search(trains, code.source) or _FRAMEWORK.search(code.source):
         return
-    for call in code.calls:
-        if method(call) != "train" or call.args or call.keywords or call.owner is not None:
+    for call in code.calls_named("train"):
+        if call.args or call.keywords or call.owner is not None:
             continue
         loaded = [
             other_call
-            for other_call in code.calls
-            if method(other_call) == "load_state_dict"
-            and name_of(receiver(other_call)) == name_of(receiver(call))
+            for other_call in code.calls_named("load_state_dict")
+            if name_of(receiver(other_call)) == name_of(receiver(call))
             if other_call.scope is call.scope and place(other_call) < place(call)
         ]
         if loaded and _called_after(code, code.function_of(call), call):
@@ -420,7 +420,7 @@ def frozen_before_train(code):
         outer_function = code.function_of(call)
         later = [other_call for other_call in code.calls if _trains_in_loop(code, other_call)]
         if isinstance(outer_function, ast.Module):  # a cell of its own may freeze another model
-            module_calls = [node for node in ast.walk(loop.iter) if "modules" in method(node)]
+            module_calls = [node for node in descendants(loop.iter) if "modules" in method(node)]
             later = [
                 other_call
                 for other_call in later
@@ -447,7 +447,7 @@ def frozen_before_train(code):
 def _is_norm(call, loop):
     """Return True for `m.eval()` in a loop over the modules that selects norm layers."""
     if loop is None or name_of(receiver(call)) not in [
-        name_of(node) for node in ast.walk(loop.target) if isinstance(node, ast.Name)
+        name_of(node) for node in descendants(loop.target) if isinstance(node, ast.Name)
     ]:
         return False
     tests = [

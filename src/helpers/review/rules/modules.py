@@ -11,6 +11,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     exclusive,
     is_open,
     last_name,
@@ -74,7 +75,7 @@ def plain_list(code):
     for node in module_classes(code):
         source = code.source_of(node)
         for name, values in node.attributes.items():
-            if name.count(".") != 1 or "[" in name or _is_registered(name, source):
+            if name.count(".") != 1 or "[" in name:
                 continue
             for assignment in values:
                 items = _elements(assignment.value)
@@ -84,7 +85,8 @@ def plain_list(code):
                 if any(_is_layer(code, item, called) for item in items or ()) or (
                     items == [] and _is_filled(code, node, name, called)
                 ):
-                    yield assignment.statement
+                    if not _is_registered(name, source):
+                        yield assignment.statement
                     break
 
 
@@ -136,8 +138,8 @@ def _elements_called(code, owner, name):
         operand = loop.iter.args[-1] if method(loop.iter) == "zip" and loop.iter.args else loop.iter
         operand = operand.args[0] if method(operand) == "enumerate" and operand.args else operand
         if name_of(operand) == name and getattr(loop.target, "owner", None) is owner:
-            names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-            calls = ast.walk(loop if isinstance(loop, ast.For) else loop.target.parent.parent)
+            names = {node.id for node in descendants(loop.target) if isinstance(node, ast.Name)}
+            calls = descendants(loop if isinstance(loop, ast.For) else loop.target.parent.parent)
             if any(isinstance(n, ast.Call) and name_of(n.func) in names for n in calls):
                 return True
     return any(
@@ -231,7 +233,7 @@ def missing_attribute(code):
             attribute.removeprefix("self.").partition(".")[0] for attribute in node.attributes
         }
         defined |= {statement.name for statement in node.body if hasattr(statement, "name")}
-        defined |= {n.id for s in node.body for n in ast.walk(s) if _is_class_name(n, s)}
+        defined |= {n.id for s in node.body for n in descendants(s) if _is_class_name(n, s)}
         for call in code.calls:
             name = (name_of(call.func) or "").removeprefix("self.")
             inside_class = call.owner is node and (name_of(call.func) or "").startswith("self.")
@@ -258,7 +260,9 @@ def multiplied(code):
     for call in code.calls:
         operand = call.args[0] if call.args and code.called(call) == "nn.ModuleList" else None
         if isinstance(operand, ast.ListComp) and isinstance(operand.elt, ast.Name):
-            bound = {last_name(child) for g in operand.generators for child in ast.walk(g.target)}
+            bound = {
+                last_name(child) for g in operand.generators for child in descendants(g.target)
+            }
             if operand.elt.id not in bound:
                 yield operand
 
@@ -347,8 +351,8 @@ def _is_called(call):
 @rule("attention-dropout-wrong", "wrong")
 def attention_dropout(code):
     """`scaled_dot_product_attention(…, dropout_p=0.1)`: it also drops in evaluation."""
-    for call in code.calls:
-        if code.called(call) != "F.scaled_dot_product_attention" or is_open(call):
+    for call in code.calls_to("F.scaled_dot_product_attention"):
+        if is_open(call):
             continue
         if call.owner is None or not is_module_class(code, call.owner.name):
             continue
@@ -366,12 +370,11 @@ def attention_dropout(code):
 @rule("modules-sequential-error", "raises")
 def function_in_sequential(code):
     """`nn.Sequential(nn.Linear(2, 2), F.relu)`."""
-    for call in code.calls:
-        if code.called(call) == "nn.Sequential":
-            for arg in call.args:
-                if re.match(r"(F|torch)\.[a-z]|nn\.[A-Z]", code.dotted(arg) or ""):
-                    yield call
-                    break
+    for call in code.calls_to("nn.Sequential"):
+        for arg in call.args:
+            if re.match(r"(F|torch)\.[a-z]|nn\.[A-Z]", code.dotted(arg) or ""):
+                yield call
+                break
 
 
 @rule("modules-init-error", "raises")
@@ -424,8 +427,8 @@ def _assigns_layer(code, node):
 @rule("modules-call-prune", "wasted")
 def forward_called(code):
     """`net.forward(x)` skips the hooks."""
-    for call in code.calls:
-        if method(call) == "forward" and isinstance(call.func, ast.Attribute):
+    for call in code.calls_named("forward"):
+        if isinstance(call.func, ast.Attribute):
             base = call.func.value
             if name_of(base) == "self":
                 continue  # a method of the module itself
@@ -438,9 +441,7 @@ def forward_called(code):
 def parameter_computed(code):
     """`self.w = nn.Parameter(…) * 0.01` or `.to(…)`: the result is not a parameter."""
     moved = {"to", "cuda", "float", "half", "double", "view", "reshape", "unsqueeze", "clone"}
-    for call in code.calls:
-        if code.called(call) != "nn.Parameter":
-            continue
+    for call in code.calls_to("nn.Parameter"):
         parent = call.parent
         if (
             isinstance(parent, ast.Attribute)
@@ -487,18 +488,17 @@ def list_called(code):
 def recurrent_in_sequential(code):
     """`nn.Sequential(nn.LSTM(8, 16), nn.Linear(16, 2))`: the LSTM returns a tuple."""
     recurrent = {"nn.LSTM", "nn.GRU", "nn.RNN"}
-    for call in code.calls:
-        if code.called(call) == "nn.Sequential":
-            for arg, after in zip(call.args, call.args[1:], strict=False):
-                if code.called(arg) in recurrent and code.called(after).startswith("nn."):
-                    yield call
+    for call in code.calls_to("nn.Sequential"):
+        for arg, after in zip(call.args, call.args[1:], strict=False):
+            if code.called(arg) in recurrent and code.called(after).startswith("nn."):
+                yield call
 
 
 @rule("sequences-dropout", "wasted")
 def dropout_of_one_layer(code):
     """`nn.LSTM(8, 16, dropout=0.5)`: with one layer it has no effect."""
-    for call in code.calls:
-        if code.called(call) in ("nn.LSTM", "nn.GRU", "nn.RNN") and not is_open(call):
+    for call in code.calls_to("nn.LSTM", "nn.GRU", "nn.RNN"):
+        if not is_open(call):
             position = 6 if code.called(call) == "nn.RNN" else 5
             p, layers = argument(call, "dropout", position), argument(call, "num_layers", 2)
             if const(p) not in (None, 0, 0.0) and (layers is None or const(layers) == 1):
@@ -535,7 +535,7 @@ def constant_weights(code):
         if not _of_all_modules(code, node) or "Conv" not in tested and _is_classifier(code, node):
             continue
         drawn, fixed = [], []
-        for call in ast.walk(ast.Module(node.body, [])):
+        for call in descendants(ast.Module(node.body, [])):
             if not isinstance(call, ast.Call):
                 continue
             initial = code.called(call).startswith("init.") and call.args
@@ -580,7 +580,7 @@ def _all_parameters(code, fills):
 
 def _is_classifier(code, node):
     """Return whether the only linear layer is the last one, whose gradients differ."""
-    layers = [call for call in code.calls if code.called(call) == "nn.Linear"]
+    layers = list(code.calls_to("nn.Linear"))
     return len(layers) == 1 or "Conv" in code.source_of(code.function_of(node))
 
 
@@ -591,8 +591,8 @@ def _of_all_modules(code, node):
     function = getattr(code.function_of(node), "name", "")
     applied = [
         ast.unparse(receiver(call))
-        for call in code.calls
-        if method(call) == "apply" and call.args and function in (name_of(call.args[0]) or "")
+        for call in code.calls_named("apply")
+        if call.args and function in (name_of(call.args[0]) or "")
     ]
     some = r"(?i)head|out|last|final|gate|zero|adapter"
     return not re.search(some, " ".join([iterable, function, *applied]))

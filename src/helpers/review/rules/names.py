@@ -4,6 +4,7 @@ import ast
 import builtins
 import re
 import warnings
+from collections import Counter
 from difflib import get_close_matches
 
 from helpers.names import undefined_names
@@ -17,6 +18,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     exclusive,
     method,
     name_of,
@@ -83,7 +85,7 @@ def stale_index(code):
     for loop in code.nodes_of(ast.For):
         if not isinstance(loop.target, ast.Name) or loop.target.id.startswith("_"):
             continue
-        inner = [n for statement in loop.body for n in ast.walk(statement)]
+        inner = [n for statement in loop.body for n in descendants(statement)]
         read = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         stored = {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         if loop.target.id in read:
@@ -110,7 +112,9 @@ def optimizer_unused(code):
         stepped = [c for c in code.methods(function, "step") if isinstance(receiver(c), ast.Name)]
         others = [c for c in stepped if is_optimizer(code, receiver(c))]
         known = {
-            parameter.arg for parameter in ast.walk(function.args) if isinstance(parameter, ast.arg)
+            parameter.arg
+            for parameter in descendants(function.args)
+            if isinstance(parameter, ast.arg)
         }
         if others and not {receiver(c).id for c in others} & (known | {*function.assigned}):
             yield others[0]
@@ -120,19 +124,19 @@ def optimizer_unused(code):
 def misspelt_target(code):
     """`exteneded_mask = 1 - extended_mask`, and the old value is returned."""
     for scope in code.nodes_of(*FUNCTIONS):
-        source = code.source_of(scope)
+        counts = Counter(re.findall(r"\w+", code.source_of(scope)))
         for name, values in scope.assigned.items():
             if len(name) < 8 or not name.isidentifier() or name.startswith("_"):
                 continue
-            if len(re.findall(rf"\b{name}\b", source)) != len(values):
+            if counts[name] != len(values):
                 continue  # the name also occurs outside its assignments
-            known = {node.id for node in ast.walk(scope) if isinstance(node, ast.Name)} - {name}
+            known = {node.id for node in descendants(scope) if isinstance(node, ast.Name)} - {name}
             for assignment in values:
                 is_expression = isinstance(assignment.statement, ast.Assign) and isinstance(
                     assignment.value, ast.AST
                 )
                 used = (
-                    {n.id for n in ast.walk(assignment.value) if isinstance(n, ast.Name)}
+                    {n.id for n in descendants(assignment.value) if isinstance(n, ast.Name)}
                     if is_expression
                     else ()
                 )
@@ -402,7 +406,7 @@ def _own_read(assignment, name):
         return None
     if not any(name_of(target) == name for target in statement.targets):
         return None
-    nodes = [*ast.walk(statement.value)]
+    nodes = [*descendants(statement.value)]
     reads = [node for node in nodes if isinstance(node, ast.Name) and node.id == name]
     return reads[0] if reads and not any(isinstance(node, _OWN) for node in nodes) else None
 

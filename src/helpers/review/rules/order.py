@@ -11,6 +11,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     method,
     name_of,
 )
@@ -36,7 +37,7 @@ def one_seed(code):
         seeds = [
             other_call
             for statement in body
-            for other_call in ast.walk(statement)
+            for other_call in descendants(statement)
             if isinstance(other_call, ast.Call)
             and code.dotted(other_call.func) in SEEDS
             and other_call.args
@@ -109,7 +110,7 @@ def _reads_at(get, name, index):
         isinstance(node, ast.Subscript)
         and name_of(node.value) == name
         and name_of(node.slice) == index
-        for node in ast.walk(get)
+        for node in descendants(get)
     )
 
 
@@ -136,10 +137,10 @@ def vocabulary_of_set(code):
     """`{w: i for i, w in enumerate(set(words))}`, and only the weights are saved."""
     saves = [
         other_call
-        for other_call in code.calls
-        if code.called(other_call) == "torch.save" and "state_dict" in ast.unparse(other_call)
+        for other_call in code.calls_to("torch.save")
+        if "state_dict" in ast.unparse(other_call)
     ]
-    loads = [other_call for other_call in code.calls if method(other_call) == "load_state_dict"]
+    loads = list(code.calls_named("load_state_dict"))
     if not saves and not loads:
         return
     if re.search(r"json\.|pickle\.|joblib|yaml|PYTHONHASHSEED|write\(|savetxt", code.source):
@@ -174,17 +175,16 @@ def latest_by_name(code):
     """`sorted(glob("model_*.pt"))[-1]` of `f"model_{epoch}.pt"`: 9 is sorted after 10."""
     saved = [
         ast.unparse(child)
-        for call in code.calls
-        if code.called(call) == "torch.save"
-        for child in ast.walk(call)
+        for call in code.calls_to("torch.save")
+        for child in descendants(call)
         if isinstance(child, ast.JoinedStr) and _unpadded(child)
     ]
     saved += [
         ast.unparse(value)
-        for call in code.calls
-        if code.called(call) == "torch.save" and len(call.args) > 1
+        for call in code.calls_to("torch.save")
+        if len(call.args) > 1
         if isinstance(value := code.resolved(call.args[1]), ast.AST)
-        for child in ast.walk(value)
+        for child in descendants(value)
         if isinstance(child, ast.JoinedStr) and _unpadded(child)
     ]
     if not saved or re.search(r"\{\w+( \+ 1)?:0\d+d?\}", code.source):

@@ -5,7 +5,7 @@ import re
 
 from helpers.review.axes import axes
 from helpers.review.code import Part, has_parameter
-from helpers.review.kinds import is_model, kind, no_graph, returns
+from helpers.review.kinds import is_model, kind, no_graph
 from helpers.review.registry import rule
 from helpers.review.rules.learning import differentiated
 from helpers.review.syntax import (
@@ -70,7 +70,7 @@ def _of_model(code, model, depth):
             return constructor
     for owner in code.bases(type_name.removeprefix("module:")):
         if forward := code.functions.get((owner.name, "forward")):
-            values = returns(code, forward)
+            values = code.return_values(forward)
             return last_linear(code, values[0], depth + 1) if len(values) == 1 else None
     return None
 
@@ -106,8 +106,8 @@ def one_class(code):
 
 def _one_score(code):
     """`softmax(self.score(x), dim=-1)` of a layer with one unit: every weight is 1."""
-    for call in code.calls:
-        if code.called(call) not in ("F.softmax", "torch.softmax") or not call.args:
+    for call in code.calls_to("F.softmax", "torch.softmax"):
+        if not call.args:
             continue
         scored = code.resolved(call.args[0]) if name_of(call.args[0]) else call.args[0]
         layer = construction(code, scored.func) if isinstance(scored, ast.Call) else None
@@ -346,8 +346,8 @@ def output_of_other_range(code):
     """A decoder that ends in a sigmoid, and `mse_loss(recon, images)` of normalized images."""
     parts = [
         {code.called(element): element for element in getattr(call.args[0], "elts", ())}
-        for call in code.calls
-        if code.called(call) == "transforms.Compose" and call.args
+        for call in code.calls_to("transforms.Compose")
+        if call.args
     ]
     images = [part.get("transforms.Normalize") for part in parts if "transforms.ToTensor" in part]
     if (

@@ -12,6 +12,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     last_name,
     method,
     name_of,
@@ -170,7 +171,7 @@ def _of_maximum(code, node):
         r"keepdim|squeeze|view|reshape", ast.unparse(value)
     ):
         return False
-    return any(_is_maximum(code, child) for child in ast.walk(value))
+    return any(_is_maximum(code, child) for child in descendants(value))
 
 
 def _is_maximum(code, node):
@@ -193,8 +194,8 @@ def _is_maximum_of(node):
 
 def _gathered_and_masked(code):
     """`torch.gather(p, 1, y.view(-1, 1)).masked_select(mask)`, and the callers index both alike."""
-    for call in code.calls:
-        if method(call) != "masked_select" or receiver(call) is None:
+    for call in code.calls_named("masked_select"):
+        if receiver(call) is None:
             continue
         index = _gather_index(code, receiver(call))
         mask = call.args[0] if call.args else None
@@ -230,7 +231,7 @@ def _have_same_index(node, other):
 def _squeezed_in_loss(code):
     """`mse_loss(value.squeeze(-1), returns)`, and `returns - value` elsewhere in the function."""
     for call in code.calls:
-        if not is_loss_call(code, call) or len(call.args) < 2:
+        if len(call.args) < 2 or not is_loss_call(code, call):
             continue
         for arg, other in (call.args[:2], call.args[1::-1]):
             column, row = (
@@ -264,7 +265,7 @@ def _same_value(code, node, call):
         isinstance(child, ast.Name | ast.Subscript)
         and name_of(child) == name_of(node)
         and code.value(child) is code.value(node)
-        for child in ast.walk(call)
+        for child in descendants(call)
     )
 
 
@@ -273,8 +274,7 @@ def _axis_left_out(code):
     names = {target_name for name, _ in datasets(code) for target_name in _target_name(code, name)}
     heads = {
         last_name(argument(other_call, "out_features", 1))
-        for other_call in code.calls
-        if code.called(other_call) == "nn.Linear"
+        for other_call in code.calls_to("nn.Linear")
     }
     if not names & heads - {""}:
         return
@@ -293,7 +293,7 @@ def _axis_left_out(code):
 def _target_name(code, name):
     """Yield `horizon` of `if self.horizon == 1: return x, y[i]`, with a slice in the other case."""
     get = code.functions.get((name, "__getitem__"))
-    for node in ast.walk(get) if get is not None else ():
+    for node in descendants(get) if get is not None else ():
         test = node.test if isinstance(node, ast.If) else None
         equal = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
         if (

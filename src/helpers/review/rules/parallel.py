@@ -8,6 +8,7 @@ from helpers.review.registry import rule
 from helpers.review.syntax import (
     ancestors,
     argument,
+    descendants,
     exclusive,
     is_inside,
     is_open,
@@ -44,9 +45,7 @@ def _wrapper_around(code, func):
     value = code.resolved(node) if isinstance(node, ast.Name) else node
     if isinstance(value, ast.Call) and not value.args:  # a method that unwraps the model
         targets = code.targets(value)
-        values = (
-            [n.value for n in code.walk(targets[0]) if isinstance(n, ast.Return)] if targets else []
-        )
+        values = code.return_values(targets[0]) if targets else []
         value = next((expression for expression in values if _is_module_of(expression)), None)
     if isinstance(value, ast.IfExp):
         value = next((arm for arm in (value.body, value.orelse) if _is_module_of(arm)), None)
@@ -75,7 +74,9 @@ def trained_with(code, node):
         if not isinstance(read, ast.Assign | ast.AugAssign):
             continue
         targets = read.targets if isinstance(read, ast.Assign) else [read.target]
-        for name in {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)} - seen:
+        for name in {
+            n.id for t in targets for n in descendants(t) if isinstance(n, ast.Name)
+        } - seen:
             seen.add(name)
             waiting += [
                 use
@@ -154,8 +155,8 @@ def keys_with_prefix(code):
     }
     saved = {
         ast.dump(call.args[1])
-        for call in code.calls
-        if code.called(call) == "torch.save" and len(call.args) == 2
+        for call in code.calls_to("torch.save")
+        if len(call.args) == 2
         if method(call.args[0]) == "state_dict" and name_of(receiver(call.args[0])) in wrapped
     }
     for call in code.calls if saved else ():
@@ -193,8 +194,8 @@ def whole_set_in_each_process(code):
         return
     if not any(last_name(call.func) in ("DistributedDataParallel", "DDP") for call in code.calls):
         return
-    for call in code.calls:
-        if code.called(call) != "data.DataLoader" or is_open(call) or argument(call, "sampler", 3):
+    for call in code.calls_to("data.DataLoader"):
+        if is_open(call) or argument(call, "sampler", 3):
             continue
         name = name_of(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else ""
         if code.const(argument(call, "shuffle", 2)) is True and name:

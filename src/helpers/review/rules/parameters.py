@@ -12,6 +12,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     exclusive,
     is_inside,
     last_name,
@@ -93,7 +94,7 @@ def _used_later(code, scope, name, assignment, stop):
 def _of_class(code, scope):
     """Return the calls of `step` in the methods of a class."""
     owner = getattr(scope, "owner", None)
-    return [call for call in code.calls if call.owner is owner and method(call) == "step"]
+    return [call for call in code.calls_named("step") if call.owner is owner]
 
 
 def _is_added_to_optimizer(code, scope, layer):
@@ -205,7 +206,7 @@ def rebound(code):
         name = name_of(node.targets[0])
         if not name or name != name_of(node.value.left) or not any(ancestors(node, *LOOPS)):
             continue
-        grads = [n for n in ast.walk(node.value) if name_of(n) == f"{name}.grad"]
+        grads = [n for n in descendants(node.value) if name_of(n) == f"{name}.grad"]
         value = code.value(node.value.left)
         if grads and isinstance(value, ast.Call) and _is_leaf(code, value):
             if not re.search(
@@ -231,9 +232,7 @@ def out_features(code):
 
 def _assigned(code):
     return [
-        [name_of(target) or "" for target in node.targets]
-        for node in code.nodes
-        if isinstance(node, ast.Assign)
+        [name_of(target) or "" for target in node.targets] for node in code.nodes_of(ast.Assign)
     ]
 
 
@@ -510,8 +509,8 @@ def _group_not_appended(code):
                 continue
             added = [
                 call
-                for call in code.calls
-                if method(call) == "append" and call.scope is scope and len(call.args) == 1
+                for call in code.calls_named("append")
+                if call.scope is scope and len(call.args) == 1
                 if name_of(call.args[0]) == name
             ]
             last = groups[-1].end

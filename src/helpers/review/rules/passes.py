@@ -4,7 +4,7 @@ import ast
 import re
 
 from helpers.review.flow import events
-from helpers.review.kinds import batch_loop, is_loader, iterated, returns
+from helpers.review.kinds import batch_loop, is_loader, iterated
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     FUNCTIONS,
@@ -12,6 +12,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     is_inside,
     method,
     name_of,
@@ -114,7 +115,9 @@ def returns_in_loop(code):
         }
         added |= {name_of(receiver(call)) for call in code.methods(loop, "append", "extend")}
         read = {
-            name_of(node) for node in ast.walk(last) if isinstance(node, ast.Name | ast.Attribute)
+            name_of(node)
+            for node in descendants(last)
+            if isinstance(node, ast.Name | ast.Attribute)
         }
         if added & read - {None} or _divides_by_length(code, loop, last):
             yield last
@@ -126,7 +129,7 @@ def _divides_by_length(code, loop, last):
     name = name_of(iterated(loop.iter))
     divisors = [
         operation.right
-        for operation in (ast.walk(value) if isinstance(value, ast.AST) else ())
+        for operation in (descendants(value) if isinstance(value, ast.AST) else ())
         if isinstance(operation, ast.BinOp) and isinstance(operation.op, ast.Div)
     ]
     return any(
@@ -208,7 +211,7 @@ def _quotient_of_sums(code, call):
         return False
     if _mean_of_classes(code, function):
         return True
-    values = returns(code, function)
+    values = code.return_values(function)
     value = values[0] if len(values) == 1 else None
     while method(value) in ("item", "float", "mean") and receiver(value) is not None:
         value = receiver(value)
@@ -236,7 +239,7 @@ def _mean_of_classes(code, function):
         return False
     sums = code.methods(loops[0], "sum")
     is_quotient = len(sums) > 1 and not any(sum_call.args or sum_call.keywords for sum_call in sums)
-    values = returns(code, function)
+    values = code.return_values(function)
     return (
         is_quotient
         and len(values) == 1

@@ -97,9 +97,7 @@ def _predicts_tokens(code, owner):
 @rule("language-embedding-size", "raises", "Embedding")
 def embedding_without_padding(code):
     """`nn.Embedding(len(index), d)` with `index = {w: i + 1 …}`: the largest index is too large."""
-    for call in code.calls:
-        if code.called(call) != "nn.Embedding":
-            continue
+    for call in code.calls_to("nn.Embedding"):
         size = argument(call, "num_embeddings", 0)
         size = code.resolved(size) if size is not None else None
         if method(size) == "len" and len(size.args) == 1 and not is_open(call):

@@ -13,6 +13,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     is_inside,
     method,
     name_of,
@@ -206,7 +207,7 @@ def _is_entropy(code, node):
 
 def _recursion(loop, name_in):
     """Yield the assignments `total = x + gamma * total` of a loop, with the name."""
-    for node in ast.walk(loop):
+    for node in descendants(loop):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.BinOp):
             continue
         name = name_of(node.targets[0])
@@ -250,7 +251,9 @@ def returns_in_wrong_order(code):
                 for call in code.methods(loop, "append")
                 if len(call.args) == 1 and name_of(call.args[0]) == name
             ]
-            placed = [child for child in ast.walk(loop) if _is_set_by_index(child, name, targets)]
+            placed = [
+                child for child in descendants(loop) if _is_set_by_index(child, name, targets)
+            ]
             first = [call for call in code.methods(loop, "insert") if _put_first(call, name)]
             if first and not _is_reversed(loop.iter) and turns == 1:
                 if not re.search(r"- 1\b|~|\[-", function_source):
@@ -304,7 +307,7 @@ def advantages_without_mask(code):
             and child is not node
             and name in names_in(child)
             and _MASK.search(ast.unparse(child))
-            for child in ast.walk(loop)
+            for child in descendants(loop)
         )
         product = node.value.left if name in names_in(node.value.left) else node.value.right
         if (
@@ -327,7 +330,7 @@ _ONE_EPISODE = re.compile(
 def _gae(code):
     """Yield the loops with `gae = delta + gamma * lam * gae`, the assignment and the name."""
     for loop in code.nodes_of(ast.For):
-        for node in ast.walk(loop):
+        for node in descendants(loop):
             if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.BinOp):
                 continue
             read, written = names_in(node.value), ast.unparse(node.value)
@@ -400,9 +403,7 @@ def _explores_if(code, test):
 @rule("rl-ratio", "wrong", "ratio|Ratio")
 def ratio_inverted(code):
     """`ratio = torch.exp(old_log_prob - log_prob)` in PPO: new and old are swapped."""
-    for call in code.calls:
-        if method(call) != "exp":
-            continue
+    for call in code.calls_named("exp"):
         operand = call.args[0] if code.called(call) == "torch.exp" and call.args else receiver(call)
         name = name_of(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else ""
         operand = code.resolved(operand) if operand is not None else None
@@ -442,9 +443,7 @@ def lists_never_emptied(code):
     """`self.log_probs.append(dist.log_prob(a))` to a list that is never cleared."""
     seen = set()
     for call in code.methods(code.tree, "append") + [
-        other_call
-        for other_call in code.calls
-        if method(other_call) == "append" and other_call.scope is not code.tree
+        other_call for other_call in code.calls_named("append") if other_call.scope is not code.tree
     ]:
         name = name_of(receiver(call))
         graph = len(call.args) == 1 and _with_graph(code, call.args[0])
@@ -587,7 +586,7 @@ def _unmasked(code, stored):
             continue
         networks = [
             call
-            for call in ast.walk(code.function_of(node))
+            for call in descendants(code.function_of(node))
             if isinstance(call, ast.Call) and is_model(code, call.func)
         ]
         if networks and not _MASK.search(written) and not re.search(r"\b1(\.0)? - ", written):
@@ -611,7 +610,7 @@ def target_not_averaged(code):
 
 def _updates(code, loop, name):
     """Yield the statements that rebind the variable, or keep a small part of the old weights."""
-    for node in ast.walk(loop):
+    for node in descendants(loop):
         value = node.value if isinstance(node, ast.Assign) else None
         if _small_product(code, node, name):
             yield node

@@ -12,6 +12,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     exclusive,
     is_inside,
     method,
@@ -34,7 +35,7 @@ def decay_overwritten(code):
             continue
         least = [
             child
-            for child in ast.walk(node.value)
+            for child in descendants(node.value)
             if name_of(getattr(child, "func", None)) == "min"
         ]
         if len(least) != 1 or len(least[0].args) != 2 or name not in map(name_of, least[0].args):
@@ -51,13 +52,13 @@ def _rises(code, node):
         return False
     quotients = [
         operation
-        for operation in ast.walk(value)
+        for operation in descendants(value)
         if isinstance(operation, ast.BinOp) and isinstance(operation.op, ast.Div)
     ]
     return any(
         names_in(quotient.right)
-        and any(isinstance(n, ast.BinOp | ast.Constant) for n in ast.walk(quotient))
-        and any(const(n) is not None for n in ast.walk(quotient.right))
+        and any(isinstance(n, ast.BinOp | ast.Constant) for n in descendants(quotient))
+        and any(const(n) is not None for n in descendants(quotient.right))
         for quotient in quotients
     )
 
@@ -244,7 +245,7 @@ def _guarded_attribute(node):
     loads = [
         name_of(receiver(call))
         for statement in node.body
-        for call in ast.walk(statement)
+        for call in descendants(statement)
         if method(call) == "load_state_dict"
     ]
     words = [name for name in names if name and name.startswith("self.") and name in loads]
@@ -295,8 +296,8 @@ def _is_resumed_first(code, resume, late):
 @rule("gan-penalty-norm", "wrong", "grad(")
 def norm_of_one_axis(code):
     """`(g.norm(2, dim=1) - 1) ** 2` of the gradient of images: the norm over the channels."""
-    for call in code.calls:
-        if method(call) != "norm" or code.called(call).startswith("nn."):
+    for call in code.calls_named("norm"):
+        if code.called(call).startswith("nn."):
             continue
         function = code.called(call) == "torch.norm"
         operand = call.args[0] if function and call.args else receiver(call)
@@ -331,7 +332,7 @@ def _gradient_of(code, name):
         inner = source.args[0] if method(source) == "Variable" and source.args else receiver(source)
         source = code.value(inner) if isinstance(inner, ast.Name) else inner
     parts = (
-        [node for node in ast.walk(source) if isinstance(node, ast.Name | ast.Call)]
+        [node for node in descendants(source) if isinstance(node, ast.Name | ast.Call)]
         if isinstance(source, ast.AST)
         else []
     )

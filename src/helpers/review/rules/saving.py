@@ -24,8 +24,8 @@ from helpers.review.tracing import construction
 @rule("checkpoints-whole-error", "raises")
 def whole_model(code):
     """`torch.save(model, path)`: pickles the class, and `torch.load` raises an error by default."""
-    for call in code.calls:
-        if code.called(call) != "torch.save" or not call.args:
+    for call in code.calls_to("torch.save"):
+        if not call.args:
             continue
         saved = call.args[0]
         if not isinstance(saved, ast.Name | ast.Attribute):
@@ -204,8 +204,8 @@ def _straight_from_file(code, state):
 @rule("checkpoints-self-load", "wrong")
 def loads_itself(code):
     """`target.load_state_dict(target.state_dict())`."""
-    for call in code.calls:
-        if method(call) == "load_state_dict" and call.args and method(call.args[0]) == "state_dict":
+    for call in code.calls_named("load_state_dict"):
+        if call.args and method(call.args[0]) == "state_dict":
             a, b = name_of(receiver(call)), name_of(receiver(call.args[0]))
             if a and a == b and re.search(r"(?i)target|tgt|ema|momentum|shadow|old", a):
                 yield call
@@ -260,8 +260,8 @@ _MODES = re.compile(r"(?i)drop|BatchNorm")
 @rule("checkpoints-load-path", "raises")
 def loads_a_path(code):
     """`model.load_state_dict("model.pt")`: it requires the content, not the path."""
-    for call in code.calls:
-        if method(call) == "load_state_dict" and call.args and is_model(code, receiver(call)):
+    for call in code.calls_named("load_state_dict"):
+        if call.args and is_model(code, receiver(call)):
             operand = call.args[0]
             operand = code.resolved(operand)
             if isinstance(const(operand), str):

@@ -12,6 +12,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     is_inside,
     is_open,
     last_name,
@@ -122,8 +123,8 @@ def first_group(code):
 @rule("rate-plateau-epoch", "wrong", "ReduceLROnPlateau")
 def plateau_by_epoch(code):
     """`ReduceLROnPlateau.step(epoch)`: the epoch number is used as the metric."""
-    for call in code.calls:
-        if method(call) != "step" or receiver(call) is None:
+    for call in code.calls_named("step"):
+        if receiver(call) is None:
             continue
         if len(call.args) != 1 or call.keywords or not isinstance(call.args[0], ast.Name):
             continue
@@ -160,8 +161,8 @@ def get_lr(code):
     """`scheduler.get_lr()` instead of `get_last_lr()`."""
     if "def get_lr" in code.source:
         return
-    for call in code.calls:
-        if method(call) == "get_lr" and not call.args and receiver(call) is not None:
+    for call in code.calls_named("get_lr"):
+        if not call.args and receiver(call) is not None:
             if getattr(code.function_of(call), "name", "") == "get_lr":
                 continue
             if (
@@ -182,8 +183,8 @@ def verbose(code):
 @rule("rate-plateau-metric", "raises")
 def plateau_without_metric(code):
     """`ReduceLROnPlateau.step()` without a value."""
-    for call in code.calls:
-        if method(call) == "step" and not call.args and not call.keywords and receiver(call):
+    for call in code.calls_named("step"):
+        if not call.args and not call.keywords and receiver(call):
             constructor = construction(code, receiver(call))
             if code.called(constructor) == "sched.ReduceLROnPlateau":
                 yield call
@@ -192,8 +193,8 @@ def plateau_without_metric(code):
 @rule("rate-other-metric", "wrong")
 def metric_for_epoch_scheduler(code):
     """`StepLR.step(loss)`: the value is used as the epoch number."""
-    for call in code.calls:
-        if method(call) == "step" and len(call.args) == 1 and receiver(call):
+    for call in code.calls_named("step"):
+        if len(call.args) == 1 and receiver(call):
             scheduler = code.called(construction(code, receiver(call)))
             if re.fullmatch(
                 r"sched\.(StepLR|MultiStepLR|ExponentialLR|CosineAnnealingLR|LambdaLR)", scheduler
@@ -204,8 +205,8 @@ def metric_for_epoch_scheduler(code):
 @rule("rate-plateau-mode", "wrong")
 def accuracy_with_min(code):
     """`ReduceLROnPlateau(optimizer)` with `step(accuracy)`: the default mode is "min"."""
-    for call in code.calls:
-        if method(call) == "step" and len(call.args) == 1 and receiver(call):
+    for call in code.calls_named("step"):
+        if len(call.args) == 1 and receiver(call):
             constructor = construction(code, receiver(call))
             if (
                 constructor is None
@@ -233,10 +234,10 @@ def accuracy_with_min(code):
 @rule("rate-plateau-best", "wrong")
 def plateau_with_best(code):
     """`ReduceLROnPlateau.step(best_loss)`: the best so far never gets worse."""
-    for call in code.calls:
-        if method(call) == "step" and len(call.args) == 1 and receiver(call):
+    for call in code.calls_named("step"):
+        if len(call.args) == 1 and receiver(call):
             scheduler = code.called(construction(code, receiver(call)))
-            nodes = [node for node in ast.walk(call.args[0]) if isinstance(node, ast.Name)]
+            nodes = [node for node in descendants(call.args[0]) if isinstance(node, ast.Name)]
             named = [node for node in nodes if re.match(r"(?i)best_|.*_best$", node.id)]
             if scheduler == "sched.ReduceLROnPlateau" and named and _running_best(code, named[0]):
                 yield call
@@ -276,9 +277,9 @@ def _counts_of(code, tests):
     """Return the divisors in conditions such as `step % accumulate == 0`."""
     divisors = set()
     for test in tests:
-        for child in ast.walk(test):
+        for child in descendants(test):
             value = code.resolved(child)
-            for node in ast.walk(value) if isinstance(value, ast.AST) else ():
+            for node in descendants(value) if isinstance(value, ast.AST) else ():
                 if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
                     divisors.add(ast.unparse(node.right))
     return divisors
@@ -288,7 +289,7 @@ def _divided(code, constructor, counts):
     """Return whether a length of the scheduler is divided by one of these numbers."""
     for arg in (*constructor.args, *(k.value for k in constructor.keywords)):
         value = code.resolved(arg)
-        for node in ast.walk(value) if isinstance(value, ast.AST) else ():
+        for node in descendants(value) if isinstance(value, ast.AST) else ():
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Div):
                 if ast.unparse(node.right) in counts:
                     return True
@@ -320,8 +321,8 @@ def _is_under_flag(call, flags):
 @rule("rate-per-batch", "wrong")
 def epochs_in_batches(code):
     """`CosineAnnealingLR(optimizer, T_max=epochs)` stepped in the loop over batches."""
-    for call in code.calls:
-        if method(call) != "step" or call.args or receiver(call) is None:
+    for call in code.calls_named("step"):
+        if call.args or receiver(call) is None:
             continue
         loops = code.loops_around(call)
         if len(loops) < 2 or not code.methods(loops[0], "backward", follow=1):
@@ -374,10 +375,8 @@ def batches_in_epochs(code):
     """`OneCycleLR(optimizer, 0.1, steps_per_epoch=len(loader), epochs=9)` stepped once an epoch."""
     stepped = [
         other_call
-        for other_call in code.calls
-        if method(other_call) == "step"
-        and not other_call.args
-        and is_scheduler(code, receiver(other_call))
+        for other_call in code.calls_named("step")
+        if not other_call.args and is_scheduler(code, receiver(other_call))
     ]
     for call in stepped:
         loops = code.loops_around(call)
@@ -522,10 +521,10 @@ def scheduler_not_saved(code):
         source,
     ):
         return
-    loads = [c for c in code.calls if method(c) == "load_state_dict"]
+    loads = list(code.calls_named("load_state_dict"))
     resumed = [c for c in loads if re.search(r"(?i)optim|^opt", name_of(receiver(c)) or "")]
-    for call in code.calls:
-        if code.called(call) == "torch.save" and resumed and call.args:
+    for call in code.calls_to("torch.save"):
+        if resumed and call.args:
             saved = call.args[0]
             value = code.resolved(saved)
             if isinstance(value, ast.Dict) and re.search(
@@ -606,8 +605,8 @@ def either_step(code):
         if not node.orelse:
             continue
         body, other = ast.Module(node.body, []), ast.Module(node.orelse, [])
-        first = [call for call in ast.walk(body) if method(call) == "step"]
-        second = [call for call in ast.walk(other) if method(call) == "step"]
+        first = [call for call in descendants(body) if method(call) == "step"]
+        second = [call for call in descendants(other) if method(call) == "step"]
         scheduled = first and all(is_scheduler(code, receiver(call)) for call in first)
         updates = [call for call in second if is_optimizer(code, receiver(call))]
         calls = [

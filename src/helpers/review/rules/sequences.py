@@ -11,6 +11,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     is_inside,
     method,
     name_of,
@@ -185,10 +186,8 @@ def last_step(node, places=(-1,)):
 @rule("sequences-padded-last", "wrong")
 def last_of_padded(code):
     """`out, _ = pad_packed_sequence(…)` and `out[:, -1]`: the padding of the shorter sequences."""
-    for call in code.calls:
-        if code.called(call) != "rnn.pad_packed_sequence" or not isinstance(
-            call.parent, ast.Assign
-        ):
+    for call in code.calls_to("rnn.pad_packed_sequence"):
+        if not isinstance(call.parent, ast.Assign):
             continue
         target = call.parent.targets[0]
         name = name_of(target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target)
@@ -301,9 +300,7 @@ def _joins_layers(call):
 @rule("losses-padding", "wrong")
 def padding_counted(code):
     """`cross_entropy(out.view(-1, n), y.view(-1))` of `pad_sequence` without `ignore_index`."""
-    padded = [
-        other_call for other_call in code.calls if code.called(other_call) == "rnn.pad_sequence"
-    ]
+    padded = list(code.calls_to("rnn.pad_sequence"))
     kept = r"ignore_index|mask|-100|pack_padded|reduction|reduce=|IGNORE"
     if re.search(kept, code.source) or not padded and not _fills_up(code):
         return
@@ -355,7 +352,7 @@ def last_of_batch(code):
             continue
         if "unsqueeze(0)" in code.source_of(forward):
             continue  # a batch of one sequence
-        for node in ast.walk(forward):
+        for node in descendants(forward):
             index = getattr(node, "slice", None)
             index = (
                 index.elts[0] if isinstance(index, ast.Tuple) and _rest_is_whole(index) else index
@@ -379,8 +376,8 @@ def _rest_is_whole(index):
 
 def _counted_positions(code):
     """`self.pos(torch.arange(x.size(0)).unsqueeze(1))`, added to `self.tok(x)`."""
-    for call in code.calls:
-        if code.called(call) != "torch.arange" or len(call.args) != 1:
+    for call in code.calls_to("torch.arange"):
+        if len(call.args) != 1:
             continue
         counted = re.fullmatch(
             r"(?:len\((\w+)\)|(\w+)\.(?:size\(0\)|shape\[0\]))", ast.unparse(call.args[0])
@@ -406,7 +403,7 @@ def _counted_positions(code):
                 isinstance(other, ast.Call)
                 and name_of(other.args[0] if other.args else None) == tokens
                 and code.called(construction(code, other.func)) == "nn.Embedding"
-                for other in ast.walk(other_call.parent)
+                for other in descendants(other_call.parent)
             ):
                 yield call
 

@@ -6,7 +6,7 @@ import re
 from helpers.review.batches import classes
 from helpers.review.code import Part
 from helpers.review.following import mismatches, output_shape
-from helpers.review.kinds import iterated, kind, returns
+from helpers.review.kinds import iterated, kind
 from helpers.review.registry import rule
 from helpers.review.rules.outputs import last_linear
 from helpers.review.rules.recurrent import from_one
@@ -14,6 +14,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     last_name,
     method,
     name_of,
@@ -26,8 +27,8 @@ from helpers.review.tracing import construction, loss_calls
 @rule("views-view-error", "raises")
 def view_after_transpose(code):
     """`x.transpose(1, 2).view(n, -1)`: it joins axes that are not next to each other."""
-    for call in code.calls:
-        if method(call) != "view" or code.called(call) or not call.args:
+    for call in code.calls_named("view"):
+        if code.called(call) or not call.args:
             continue
         inner = receiver(call)
         order = (
@@ -125,8 +126,8 @@ def softmax_without_dim(code):
 @rule("views-scrambled", "wrong")
 def view_for_permute(code):
     """`x.view(n, h * w, c)` of (n, c, h, w): the values are mixed, not moved."""
-    for call in code.calls:
-        if method(call) not in ("view", "reshape") or code.called(call) or len(call.args) < 2:
+    for call in code.calls_named("view", "reshape"):
+        if code.called(call) or len(call.args) < 2:
             continue
         names = _sizes(code, receiver(call))
         if names and _moves_channels(names, call.args) or names is None and _reordered(code, call):
@@ -163,8 +164,8 @@ def _axes_of(node, name):
 
 def _permuted_otherwise(code):
     """`x.permute(0, 2, 1).reshape(n, c, h)`: the sizes follow the order before `permute`."""
-    for call in code.calls:
-        if method(call) not in ("view", "reshape") or code.called(call) or len(call.args) < 2:
+    for call in code.calls_named("view", "reshape"):
+        if code.called(call) or len(call.args) < 2:
             continue
         inner = receiver(call)
         inner = code.resolved(inner)
@@ -201,8 +202,8 @@ def _factors(node):
 @rule("views-heads", "wrong")
 def heads_merged(code):
     """`out.reshape(batch, length, width)` of (batch, heads, length, width): heads are mixed."""
-    for call in code.calls:
-        if method(call) not in ("view", "reshape") or code.called(call) or len(call.args) != 3:
+    for call in code.calls_named("view", "reshape"):
+        if code.called(call) or len(call.args) != 3:
             continue
         names = [arg.id if isinstance(arg, ast.Name) else "" for arg in call.args[:2]]
         unpacked = [
@@ -292,7 +293,7 @@ def _part_heads(code, part, depth):
     if method(part.value) in ("chunk", "unbind"):
         return _heads_first(code, receiver(part.value), depth + 1)
     targets = code.targets(part.value)
-    values = returns(code, targets[0]) if len(targets) == 1 else []
+    values = code.return_values(targets[0]) if len(targets) == 1 else []
     if len(values) == 1 and isinstance(values[0], ast.Tuple) and part.index < len(values[0].elts):
         return _heads_first(code, values[0].elts[part.index], depth + 1)
     return None
@@ -364,19 +365,14 @@ def names_of(node):
 
 
 def _name_nodes(node):
-    return [child for child in ast.walk(node) if isinstance(child, ast.Name)]
+    return [child for child in descendants(node) if isinstance(child, ast.Name)]
 
 
 @rule("export-one", "wrong")
 def squeeze_of_batch(code):
     """`criterion(model(x).squeeze(), y)`: a last batch of one sample loses its axis."""
-    for call in code.calls:
-        if (
-            method(call) == "squeeze"
-            and not code.called(call)
-            and not call.args
-            and not call.keywords
-        ):
+    for call in code.calls_named("squeeze"):
+        if not code.called(call) and not call.args and not call.keywords:
             value = receiver(call)
             value = code.resolved(value)
             model = isinstance(value, ast.Call) and (kind(code, value.func) or "").startswith(
@@ -406,8 +402,8 @@ def _indexed(call):
 @rule("tensor-recipes-width", "wrong")
 def one_hot(code):
     """`F.one_hot(labels)`: the width is the largest label of the batch."""
-    for call in code.calls:
-        if code.called(call) == "F.one_hot" and len(call.args) == 1 and not call.keywords:
+    for call in code.calls_to("F.one_hot"):
+        if len(call.args) == 1 and not call.keywords:
             if not any(ancestors(call, ast.Assert)):
                 yield call
 

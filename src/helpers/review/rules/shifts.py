@@ -19,7 +19,7 @@ def not_shifted(code):
     masked = re.search(r"is_causal|torch\.(triu|tril)\(|square_subsequent_mask", code.source)
     for call in code.calls:
         known = code.called(call) == "F.cross_entropy"
-        if not known and kind(code, call.func) != "lossfn:CrossEntropyLoss" or len(call.args) < 2:
+        if len(call.args) < 2 or not known and kind(code, call.func) != "lossfn:CrossEntropyLoss":
             continue
         prediction, target = unshaped(code, call.args[0]), unshaped(None, call.args[1])
         if _is_decoder_input(code, prediction, target) or _masked_decoder(code, prediction, target):

@@ -6,7 +6,7 @@ import re
 from helpers.review.code import Part
 from helpers.review.registry import rule
 from helpers.review.rules.learning import negated
-from helpers.review.syntax import argument, const, method, name_of, names_in, receiver
+from helpers.review.syntax import argument, const, descendants, method, name_of, names_in, receiver
 from helpers.review.tracing import construction
 
 _PAIRS = (
@@ -203,10 +203,14 @@ def _repelled(code):
         while isinstance(total.parent, ast.BinOp | ast.Call | ast.Attribute):
             total = total.parent
         parts = [part for part, _ in _sum_in(total)]
-        bare = [part for part in parts if distance in names_in(part) and call not in ast.walk(part)]
+        bare = [
+            part for part in parts if distance in names_in(part) and call not in descendants(part)
+        ]
         if distance and _MARGIN.fullmatch(margin) and len(parts) == 2 and bare:
             calls = [
-                other_call for other_call in ast.walk(bare[0]) if isinstance(other_call, ast.Call)
+                other_call
+                for other_call in descendants(bare[0])
+                if isinstance(other_call, ast.Call)
             ]
             if not any(_hinge_argument(code, other_call) for other_call in calls):
                 yield call
@@ -214,7 +218,7 @@ def _repelled(code):
 
 def _sum_in(node):
     """Return the terms of the first sum of two products in an expression."""
-    for operation in ast.walk(node):
+    for operation in descendants(node):
         if isinstance(operation, ast.BinOp) and isinstance(operation.op, ast.Add):
             return [*terms(operation)]
     return []
@@ -251,11 +255,7 @@ def critic_with_generator(code):
 
 def _plain_backward(code, name):
     """Return whether `backward` of the name has no gradient argument, as `backward(mone)` has."""
-    calls = [
-        call
-        for call in code.calls
-        if method(call) == "backward" and name_of(receiver(call)) == name
-    ]
+    calls = [call for call in code.calls_named("backward") if name_of(receiver(call)) == name]
     return bool(calls) and not any(call.args for call in calls) and "maximize=" not in code.source
 
 

@@ -9,6 +9,7 @@ from helpers.review.syntax import (
     LOOPS,
     ancestors,
     argument,
+    descendants,
     is_inside,
     is_open,
     method,
@@ -70,7 +71,7 @@ def _moved_in_loop(code):
     """`for key, v in batch.items(): v = v.to(device)`: the entry of the dict stays the same."""
     for loop in code.nodes_of(ast.For):
         over_dict = method(loop.iter) in ("items", "values") and not code.called(loop.iter)
-        names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+        names = {node.id for node in descendants(loop.target) if isinstance(node, ast.Name)}
         last = loop.body[-1]
         if not over_dict or len(loop.body) != 1 or not isinstance(last, ast.Assign):
             continue
@@ -101,8 +102,8 @@ def type_compared(code):
 @rule("tensor-recipes-lost", "wrong")
 def shuffled_tensor(code):
     """`random.shuffle(tensor)` repeats and loses rows."""
-    for call in code.calls:
-        if code.called(call) in ("random.shuffle", "numpy.random.shuffle") and call.args:
+    for call in code.calls_to("random.shuffle", "numpy.random.shuffle"):
+        if call.args:
             if kind(code, call.args[0]) == "tensor" and code.called(call) == "random.shuffle":
                 yield call
 
@@ -140,8 +141,8 @@ def one_buffer(code):
 @rule("tensor-recipes-where-nan", "wrong")
 def where_nan(code):
     """`torch.where(x > 0, x.sqrt(), 0)`: the gradient of the other branch is nan."""
-    for call in code.calls:
-        if code.called(call) != "torch.where" or len(call.args) != 3 or no_graph(code, call):
+    for call in code.calls_to("torch.where"):
+        if len(call.args) != 3 or no_graph(code, call):
             continue
         for arm in map(code.resolved, call.args[1:]):
             if method(arm) in ("sqrt", "log") and isinstance(arm.func, ast.Attribute):
@@ -153,9 +154,7 @@ def where_nan(code):
 @rule("tensors-default-type", "wasted")
 def default_type(code):
     """`torch.set_default_tensor_type`, which is deprecated."""
-    for call in code.calls:
-        if code.called(call) == "torch.set_default_tensor_type":
-            yield call
+    yield from code.calls_to("torch.set_default_tensor_type")
 
 
 @rule("grad-modes-variable", "wrong")
@@ -183,8 +182,8 @@ def pretrained(code):
 @rule("tensors-scalar-graph", "wrong")
 def tensor_of_losses(code):
     """`torch.tensor([loss_a, loss_b])` cuts the graph; the sum has no gradient."""
-    for call in code.calls:
-        if code.called(call) == "torch.tensor" and call.args and isinstance(call.args[0], ast.List):
+    for call in code.calls_to("torch.tensor"):
+        if call.args and isinstance(call.args[0], ast.List):
             items = call.args[0].elts
             if len(items) > 1 and all(kind(code, item) == "loss" for item in items):
                 target = call.parent
@@ -223,9 +222,7 @@ def _appended_values(code, node):
             function if local and name in function.assigned else code.tree, "append"
         )
     else:
-        calls = [
-            call for call in code.calls if call.owner is node.owner and method(call) == "append"
-        ]
+        calls = [call for call in code.calls_named("append") if call.owner is node.owner]
     return [
         call.args[0] for call in calls if name_of(receiver(call)) == name and len(call.args) == 1
     ]

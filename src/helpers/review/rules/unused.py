@@ -9,6 +9,7 @@ from helpers.review.syntax import (
     FUNCTIONS,
     LOOPS,
     ancestors,
+    descendants,
     exclusive,
     is_inside,
     method,
@@ -61,7 +62,7 @@ def _penalty_printed(code):
             loop = next(ancestors(statement, *LOOPS), None)
             if loop is None or not isinstance(statement, ast.Assign) or no_graph(code, statement):
                 continue
-            if not any(isinstance(node, ast.Call) for node in ast.walk(statement.value)):
+            if not any(isinstance(node, ast.Call) for node in descendants(statement.value)):
                 continue
             if not code.methods(loop, "backward") or re.search(
                 "item|detach", code.source_of(statement)
@@ -171,7 +172,10 @@ def value_unused(code):
 
 def _bases(value):
     """Return the names that an expression reads."""
-    return {node.id for node in ast.walk(value) if isinstance(node, ast.Name)} - {"self", "torch"}
+    return {node.id for node in descendants(value) if isinstance(node, ast.Name)} - {
+        "self",
+        "torch",
+    }
 
 
 def _computes(value):
@@ -230,7 +234,7 @@ def target_unused(code):
 
 def _moved_targets(loop):
     """Return a batch's targets that `y = y.to(device)` reassigns: the loop should read them."""
-    batch = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    batch = {node.id for node in descendants(loop.target) if isinstance(node, ast.Name)}
     renewed = {
         name_of(assignment.targets[0])
         for assignment in loop.body

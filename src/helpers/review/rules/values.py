@@ -11,6 +11,7 @@ from helpers.review.syntax import (
     ancestors,
     argument,
     const,
+    descendants,
     is_inside,
     method,
     name_of,
@@ -279,7 +280,7 @@ def _loop_before(call):
         if isinstance(inner, ast.For):
             stored = {
                 n.id
-                for n in ast.walk(inner)
+                for n in descendants(inner)
                 if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
             }
             return inner, stored
@@ -291,7 +292,7 @@ def _loop_before(call):
 def _has_unread_value(code, call, loop, name):
     """Return whether the loop computes the value of the same name with a prefix, unread."""
     stored = {
-        n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        n.id for n in descendants(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     }
     like = [word for word in stored if re.fullmatch(rf"(?i)(val|valid|test|eval)\w*_?{name}", word)]
     return any(not code.uses(call.scope, word) for word in like)
@@ -418,7 +419,7 @@ def _model_outputs(code, node, first, depth=0):
     """Return the outputs of models that a loss is computed from, made before a call."""
     value = code.value(node) if name_of(node) else node
     outputs = set()
-    for child in ast.walk(value) if isinstance(value, ast.AST) and depth < 4 else ():
+    for child in descendants(value) if isinstance(value, ast.AST) and depth < 4 else ():
         if not isinstance(child, ast.Name) or not isinstance(child.ctx, ast.Load):
             continue
         inner = code.value(child)
