@@ -23,6 +23,7 @@ ON_PURPOSE = {
         "fine-tuning-head-proof": "fine-tuning-head-nothing",
         "grad-modes-decorator-proof": "grad-modes-bare",
         "grad-modes-flags-proof": "training-frozen-name",
+        "losses-shapes-proof": "training-broadcast",
         "losses-stable-proof": "losses-underflow",
         "losses-which-proof": "losses-class-error losses-double-softmax",
         "modules-hook-proof": "modules-call-prune",

@@ -11,6 +11,7 @@ from helpers.review.syntax import (
     LOOPS,
     ancestors,
     descendants,
+    is_inside,
     last_name,
     method,
     name_of,
@@ -168,9 +169,18 @@ def _outlives(code, name, loop):
         for assignment in assignments
         if loop.lineno <= assignment.statement.lineno <= loop.end_lineno
         and not (isinstance(assignment.value, ast.BinOp) and name_of(assignment.value.left) == name)
+        and not _is_periodic(assignment.statement, loop)
     ]
     before = [assignment for assignment in assignments if assignment.end < place(loop)]
     return not again and (bool(before) or name.startswith("self."))
+
+
+def _is_periodic(statement, loop):
+    """Return whether a statement only runs in every n-th iteration, as below `if i % n == 0:`."""
+    return any(
+        is_inside(condition, loop) and "%" in ast.unparse(condition.test)
+        for condition in ancestors(statement, ast.If)
+    )
 
 
 @rule("debug-leak-wrong", "wasted")

@@ -511,6 +511,12 @@ def _is_slice(code, node, lower, upper):
     ]
 
 
+_DONE = re.compile(
+    r"(?i)(not_?|non_?)?(dones?|terminals?|terminated|dones?_?masks?)(_(batch|b|t|tensor|flags?))?|"
+    r"batch_(dones?|terminals?)"
+)
+
+
 @rule("rl-done-unused", "wrong")
 def done_unused(code):
     """`target = reward + gamma * next_q` in a function that has `done` and does not use it."""
@@ -525,12 +531,7 @@ def done_unused(code):
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
         stored |= {parameter.arg for parameter in function.args.args}
-        unused = {
-            n
-            for n in stored
-            if re.fullmatch(r"(?i)dones?(_batch)?|batch_dones?|terminals?|terminated", n)
-            if not code.uses(function, n)
-        }
+        unused = {n for n in stored if _DONE.fullmatch(n) if not code.uses(function, n)}
         for node in descendants(function):
             if unused and isinstance(node, ast.Assign) and _bellman(node.value):
                 yield node

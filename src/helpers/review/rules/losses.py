@@ -85,6 +85,31 @@ def log_of_softmax(code):
         if isinstance(operand, ast.Call) and is_activation(code, operand, {"softmax"}):
             if not ends_in(code, operand.func, {"softmax"}):
                 yield call
+                continue
+        if operand is not None and _is_weighted_by_target(call) and not no_graph(code, call):
+            if _is_probability(code, operand):
+                yield call
+
+
+_TARGET = re.compile(r"(?i)target|label|(^|_)(y|gt)(_true|s)?$")
+
+
+def _is_weighted_by_target(call):
+    """Return whether the logarithm is a factor in a product with the target."""
+    node = call
+    while isinstance(node.parent, ast.BinOp) and isinstance(node.parent.op, ast.Mult):
+        node = node.parent
+    return any(_TARGET.search(name) for name in names_in(node))
+
+
+def _is_probability(code, operand):
+    """Return True for `p` and `1 - p` of the output of a sigmoid or softmax."""
+    for _ in range(3):
+        if isinstance(operand, ast.Name):
+            operand = code.resolved(operand)
+        if isinstance(operand, ast.BinOp) and isinstance(operand.op, ast.Sub):
+            operand = operand.right if code.const(operand.left) == 1 else None
+    return isinstance(operand, ast.Call) and is_activation(code, operand, {"sigmoid", "softmax"})
 
 
 @rule("losses-kl-mean", "wrong")

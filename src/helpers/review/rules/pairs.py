@@ -8,7 +8,16 @@ from helpers.review.code import Part, has_parameter
 from helpers.review.kinds import is_model, kind
 from helpers.review.registry import rule
 from helpers.review.rules.data import datasets
-from helpers.review.syntax import argument, const, descendants, last_name, method, name_of, receiver
+from helpers.review.syntax import (
+    ancestors,
+    argument,
+    const,
+    descendants,
+    last_name,
+    method,
+    name_of,
+    receiver,
+)
 from helpers.review.tracing import is_loss_call, output
 
 _ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div")
@@ -74,8 +83,8 @@ def column_and_row(code):
     names, modules = _ELEMENTWISE[:4], _MODULES[:4]
     for call, prediction, target in _loss_pairs(code, names, modules):
         if (
-            (column(code, prediction) and axes(code, target) == 1)
-            or (column(code, target) and axes(code, prediction) == 1)
+            (_is_column(code, prediction) and axes(code, target) == 1)
+            or (_is_column(code, target) and axes(code, prediction) == 1)
             or any(
                 _gather_index(code, side) and (axes(code, other) == 1 or _of_maximum(code, other))
                 for side, other in ((prediction, target), (target, prediction))
@@ -86,10 +95,38 @@ def column_and_row(code):
     for node in code.nodes_of(ast.BinOp):  # `((model(x) - y) ** 2).mean()`
         if isinstance(node.op, ast.Sub) and _is_error(node):
             sides = (node.left, node.right), (node.right, node.left)
-            if any(column(code, side) and axes(code, other) == 1 for side, other in sides):
+            is_wide = _is_column if _is_reduced(code, node) else column
+            if any(is_wide(code, side) and axes(code, other) == 1 for side, other in sides):
                 yield node
     yield from _gathered_and_masked(code)
     yield from _axis_left_out(code)
+
+
+def _is_column(code, node):
+    """Return True for an (n, 1) tensor: an output with one column, `torch.rand(n, 1)`."""
+    return column(code, node) or _is_filled_column(code, node)
+
+
+def _is_filled_column(code, node):
+    """Return True for `torch.rand(n, 1)` and `torch.zeros((n, 1))` with n > 1."""
+    call = code.resolved(node)
+    if not re.fullmatch(r"torch\.(randn?|zeros|ones|empty|full)", code.called(call)):
+        return False
+    sizes = call.args
+    if sizes and isinstance(sizes[0], ast.Tuple | ast.List):
+        sizes = sizes[0].elts
+    elif code.called(call) == "torch.full":
+        return False
+    return len(sizes) == 2 and code.const(sizes[1]) == 1 and code.const(sizes[0]) != 1
+
+
+def _is_reduced(code, node):
+    """Return whether the mean or the sum of an expression over all axes is taken."""
+    for call in ancestors(node, ast.Call):
+        if method(call) in ("mean", "sum"):
+            operands = call.args[1:] if code.called(call) else call.args
+            return not operands and not call.keywords
+    return False
 
 
 def _is_error(node):

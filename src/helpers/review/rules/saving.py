@@ -15,8 +15,10 @@ from helpers.review.syntax import (
     method,
     name_of,
     names_in,
+    place,
     receiver,
 )
+from helpers.review.tracing import construction
 
 
 @rule("checkpoints-whole-error", "raises")
@@ -214,6 +216,7 @@ def no_eval_after_load(code):
     """`net.load_state_dict(torch.load(path))` and `net(x)` under `no_grad`, never `eval()`."""
     modes = r"\.eval\(|\.train\(|backward\(|optim\b|\.training\b|lightning|set_eval|is_train"
     if re.search(modes, code.source):
+        yield from _copies_in_training_mode(code)
         return
     for call in code.calls:
         name = name_of(receiver(call)) if method(call) == "load_state_dict" else None
@@ -225,6 +228,33 @@ def no_eval_after_load(code):
             if name_of(other.func) == name and decided:
                 yield other
                 break
+
+
+def _copies_in_training_mode(code):
+    """`copy = Net()`, `copy.load_state_dict(state)` and `copy(x)` in a file that trains `net`."""
+    for call in code.calls:
+        model = receiver(call) if method(call) == "load_state_dict" else None
+        if not isinstance(model, ast.Name):
+            continue
+        constructor = construction(code, model)
+        class_name = name_of(constructor.func) if constructor is not None else None
+        if class_name not in code.classes or constructor.scope is not call.scope:
+            continue
+        if not _MODES.search(code.source_of(code.classes[class_name])):
+            continue
+        uses = [node.parent for node in code.uses(call.scope, model.id)]
+        calls = [use for use in uses if isinstance(use, ast.Call) and name_of(use.func) == model.id]
+        plain = [
+            use
+            for use in uses
+            if isinstance(use, ast.Attribute) and use.attr in ("load_state_dict", "to", "cuda")
+        ]
+        after = [use for use in calls if place(use) > place(call)]
+        if after and len(calls) + len(plain) == len(uses):
+            yield after[0]
+
+
+_MODES = re.compile(r"(?i)drop|BatchNorm")
 
 
 @rule("checkpoints-load-path", "raises")
