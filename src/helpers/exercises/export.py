@@ -297,7 +297,9 @@ def _quantize_ask(f: Callable, weight: Tensor) -> tuple[Tensor, Tensor]:
     assert scale.shape in ((len(weight),), (len(weight), 1)), (
         f"scales of shape {tuple(scale.shape)}: expected one for each row"
     )
-    assert scale.is_floating_point(), f"scales must be floats, got {scale.dtype}"
+    assert scale.dtype in (torch.float32, torch.float64), (
+        f"scales must be float32 or float64, got {scale.dtype}"
+    )
     assert scale.isfinite().all(), "a scale is not finite: check rows of zeros"
     return q, scale.reshape(-1, 1)
 
