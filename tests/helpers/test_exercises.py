@@ -1089,7 +1089,10 @@ def without_nan(check):
 
 def scale_in_half(weight):
     q, scale = book("check_quantize")(weight)
-    return q, scale.half() if weight.dtype == torch.float16 else scale.float()
+    if weight.dtype != torch.float16:
+        return q, scale
+    scale = scale.half()
+    return (weight.detach().double() / scale.double()[:, None]).round().char(), scale
 
 
 def on_white(image, mean, std):
