@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from solutions import ALL, checker, solution, starter
 from torch import Tensor, nn
 from verdicts import expect
@@ -1101,6 +1102,36 @@ def keys_as_text(value):
     return book("check_plain")(value)
 
 
+SHOWS_NAN = (
+    "check_cross_entropy",
+    "check_kl",
+    "check_next_token_loss",
+    "check_smoothing",
+    "check_weighted_mean",
+)
+
+
+def without_nan(check):
+    return lambda *args: book(check)(
+        *(mapped(x, lambda t: t.nan_to_num(posinf=torch.inf, neginf=-torch.inf)) for x in args)
+    )
+
+
+def scale_in_half(weight):
+    q, scale = book("check_quantize")(weight)
+    if weight.dtype != torch.float16:
+        return q, scale
+    scale = scale.half()
+    return (weight.detach().double() / scale.double()[:, None]).round().char(), scale
+
+
+def on_white(image, mean, std):
+    if image.mode.endswith("A"):
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return book("check_prepare")(image, mean, std)
+
+
 def ends_at_total(t, warm_up, total):
     return (
         1 / (total - warm_up) if t > total == warm_up else book("check_factor")(t, warm_up, total)
@@ -1312,6 +1343,9 @@ WRONG = [
         lambda x: book("check_straight_through")(x.nan_to_num()),
         "a nan is hidden",
     ),
+    *((check, without_nan(check), "a nan in the inputs is hidden") for check in SHOWS_NAN),
+    ("check_quantize", scale_in_half, "scales must be float32 or float64, got torch.float16"),
+    ("check_prepare", on_white, "gives wrong values"),
     (
         "check_groups",
         lambda *args: [g | {"weight_decay": 0.1} for g in book("check_groups")(*args)],

@@ -354,6 +354,10 @@ def _quantize_half(f: Callable) -> None:
     for dtype in (torch.float16, torch.bfloat16):
         weight = torch.randn(5, 200).to(dtype)
         _quantize_compare(f, weight, f"wrong for a weight in {dtype}: compute in float32")
+        _, scale = _quantize_ask(f, weight)
+        assert scale.dtype in (torch.float32, torch.float64), (
+            f"scales must be float32 or float64, got {scale.dtype}"
+        )
 
 
 def check_quantize(answer: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Verdict:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.losses import one_number, same_gradient
+from helpers.exercises.losses import nan_remains, one_number, same_gradient
 from helpers.exercises.tools import between, close, in_dtypes, leaves, unchanged
 
 # ---------------------------------------------------------------- one step of the generator
@@ -231,6 +231,7 @@ def _kl_gradient(f: Callable) -> None:
 
 def _kl_dtypes(f: Callable) -> None:
     in_dtypes(f, _kl_right, *_kl_draw(), wider=True)
+    nan_remains(f, *_kl_draw())
 
 
 def check_kl(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Verdict:

@@ -21,6 +21,9 @@ def _prepare_case(mode):
     height, width = (int(i) for i in torch.randperm(8)[:2] + 2)
     pixels = torch.randint(256, (height, width, 3), dtype=torch.uint8).numpy()
     image = PIL.Image.fromarray(pixels).convert(mode)
+    if mode.endswith("A"):
+        alpha = torch.randint(256, (height, width), dtype=torch.uint8)
+        image.putalpha(PIL.Image.fromarray(alpha.numpy()))
     mean = torch.tensor([0.2, 0.5, 0.8]) + 0.05 * torch.rand(3)
     std = torch.tensor([0.9, 0.2, 0.4]) + 0.05 * torch.rand(3)
     rgb = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
@@ -81,7 +84,8 @@ def _prepare_modes(f):
 def check_prepare(answer: Callable[[Any, Sequence[float], Sequence[float]], Tensor]) -> Verdict:
     """Check `answer(image, mean, std)`: a PIL image of any mode as a model's input.
 
-    The result is float32 (3, H, W), RGB in [0, 1], minus `mean`, divided by `std`, per channel.
+    The result is float32 (3, H, W), RGB without alpha, in [0, 1], minus `mean`, divided by `std`,
+    per channel.
     """
     return verdict(answer, [_prepare_shape, _prepare_values, _prepare_modes])
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.losses import nan_remains
 from helpers.exercises.tools import a_float, a_tensor, leaves, unchanged
 from helpers.language_models import IGNORED
 
@@ -94,6 +95,7 @@ def _next_token_loss_single(f: Callable) -> None:
 def _next_token_loss_large(f: Callable) -> None:
     complaint = "wrong for large logits: the softmax of most tokens is 0, use log_softmax"
     _next_token_loss_compare(f, [4, 3], 4, complaint, scale=200)
+    nan_remains(f, torch.randn(2, 4, 5), torch.randint(0, 5, (2, 4)), torch.tensor([4, 3]))
 
 
 def _next_token_loss_double(f: Callable) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +30,20 @@ def same_gradient(got: Tensor, right: Tensor, inputs: Tensor) -> None:
     assert mine is not None and torch.allclose(mine, theirs, atol=1e-5), (
         "the value is right, the gradient is not"
     )
+
+
+def nan_remains(f: Callable[..., Any], *inputs: Any) -> None:
+    """Raise if `f` hides a nan: set the first element of each floating-point input to nan.
+
+    An answer may also raise a `ValueError`, as `torch.distributions` does.
+    """
+    for n, x in enumerate(inputs):
+        if isinstance(x, Tensor) and x.is_floating_point():
+            broken = x.detach().clone()
+            broken.view(-1)[0] = torch.nan
+            with contextlib.suppress(ValueError):
+                got = a_tensor(f(*inputs[:n], broken, *inputs[n + 1 :]))
+                assert got.isnan().any(), "a nan in the inputs is hidden: the result must be nan"
 
 
 def _cross_entropy_batch() -> tuple[Tensor, Tensor, Tensor]:
@@ -94,6 +110,7 @@ def _cross_entropy_stable(f):
     assert _cross_entropy_same(got, F.cross_entropy(x, y, weight=w)), (
         "wrong value for large logits: take log_softmax, without an epsilon or a limit"
     )
+    nan_remains(f, x, y, w, -100)
 
 
 def _cross_entropy_gradient(f):
@@ -189,6 +206,7 @@ def check_smoothing(answer: Callable[[Tensor, Tensor, float], Tensor]) -> Verdic
         y = torch.randint(0, 4, (5,))
         want = F.cross_entropy(x, y, label_smoothing=0.2 * 4 / 3)
         same_gradient(f(x, y, 0.2), want, x)
+        nan_remains(f, x, y, 0.2)
 
     def dtypes(f):
         def right(x, y, eps):
