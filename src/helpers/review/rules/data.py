@@ -250,8 +250,16 @@ def shared_transform(code):
 
 
 def _copied(code, owner):
-    name = re.escape(name_of(owner) or "?")
-    return re.search(rf"{name}\.dataset = copy|deepcopy\({name}", code.source)
+    """Return True if a part was given its own dataset, or the owner was copied."""
+    parts = (
+        target.value
+        for node in code.nodes_of(ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and target.attr == "dataset"
+    )
+    if any(kind(code, part) == "dataset" and name_of(part) != "self" for part in parts):
+        return True
+    return re.search(rf"deepcopy\({re.escape(name_of(owner) or '?')}", code.source)
 
 
 @rule("loading-rare-trap", "wrong")
