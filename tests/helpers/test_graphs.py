@@ -423,7 +423,13 @@ def scale(x, edges, weight):
         (lambda x, e, w: mean(x, e, torch.ones_like(w)), "the weights are ignored"),
         (lambda x, e, w: mean(x, e.flip(0), w), "source and target are exchanged"),
         (lambda x, e, w: total(x, e, w) / scale(x, e, w), "nan: a node without edges"),
-        (lambda x, e, w: (total(x, e, w) / scale(x, e, w)).nan_to_num(), "is not finite"),
+        (lambda x, e, w: (total(x, e, w) / scale(x, e, w)).nan_to_num(), "nan in the inputs"),
+        (
+            lambda x, e, w: torch.where(
+                scale(x, e, w) == 0, x.new_zeros(()), total(x, e, w) / scale(x, e, w)
+            ),
+            "is not finite",
+        ),
         (lambda x, e, w: total(x, e, w) / scale(x, e, w).clamp(min=1e-6), "small weights"),
         (lambda x, e, w: total(x, e, w) / (scale(x, e, w) + 1e-9), "small weights"),
         (lambda x, e, w: total(x, e, w) / scale(x, e, w).clamp(min=1e-12), "small weights"),
