@@ -361,6 +361,13 @@ def test_value_at_the_beginning_is_a_whole_file_name(lib, before):
     assert own(search.find(f"{before}{lib}: cannot open shared object")[0]) == {"lib": lib}
 
 
+def test_value_at_the_beginning_keeps_the_dots_of_a_relative_path():
+    says = ["FileNotFoundError: [Errno 2] No such file or directory: '{path}'"]
+    search = explain.Messages([{"id": "path", "wordings": says}])
+    text = "FileNotFoundError: [Errno 2] No such file or directory: '../coco/train.txt'"
+    assert own(search.find(text)[0]) == {"path": "../coco/train.txt"}
+
+
 def test_short_wording_matches_only_after_its_type():
     search = explain.Messages([{"id": "key", "wordings": ["KeyError: 'epoch'"]}])
     found = search.find("KeyError: 'epoch'\n  File 'run.py', line 3\n    state['epoch']")
