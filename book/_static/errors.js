@@ -101,6 +101,8 @@ function loosePiece(rules, piece, first, last) {
   if (first) text = text.trimStart();
   const quote = /\w/.test(text) ? "'?" : "'"; // required if the part has no other text
   let pattern = [...text].map((c) => (c === " " ? " ?" : c === "'" ? quote : escaped(c))).join("");
+  // ` on ` is no part of `DetectionModel`
+  if (/^'? \w{1,4} '?$/.test(text)) pattern = pattern.replace(/\w+/, "\\b$&\\b");
   if (first && /^'?\w/.test(text)) pattern = `(?<!\\w)${pattern}`;
   if (first && text === "'") pattern += "(?=\\S)"; // an opening quote is followed by text
   if (last && /\w'?$/.test(text)) pattern += "(?!\\w)";
@@ -422,11 +424,12 @@ class Messages {
     return a !== null && b !== null && RELATIONS[name](a, b, this.rules.limits);
   }
   number(term, values) {
-    const [, factor, number, name, product] = this.rules.get("term").exec(term);
+    const [, factor, number, name, kind, argument] = this.rules.get("term").exec(term);
     let value = null;
-    if (product) {
-      const sizes = (values[product] || "").match(this.rules.get("integer", "g"));
-      if (sizes) value = sizes.reduce((all, one) => all * Number(one), 1);
+    if (kind) {
+      const sizes = (values[argument] || "").match(this.rules.get("integer", "g"));
+      const used = kind === "leading" ? sizes?.slice(0, -2) : sizes;
+      if (used) value = used.reduce((all, one) => all * Number(one), 1);
     } else if (number) value = Number(number);
     else {
       const quantity = this.rules.get("quantity").exec(values[name] || "");

@@ -462,7 +462,9 @@ def test_python_and_browser_agree_on_pasted_messages(engine):
 
 @given(
     st.sampled_from(list(RELATIONS)),
-    st.lists(st.sampled_from(["n", "m", "3", "2 * n", "product(n)", "other"]), min_size=2),
+    st.lists(
+        st.sampled_from(["n", "m", "3", "2 * n", "product(n)", "leading(n)", "other"]), min_size=2
+    ),
     st.lists(
         st.integers(0, 99).map(str) | st.sampled_from(["[2, 3]", "2.5 GiB", "512 MB", "x"]),
         min_size=2,

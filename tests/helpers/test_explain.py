@@ -130,6 +130,10 @@ def test_error_ranks_before_a_warning(warning):
         ("m close to n", {"m": "245", "n": "245"}, False),
         ("m close to n", {"m": "6", "n": "8"}, False),
         ("product(shape) > n", {"shape": "[16, 34, 34, 512]", "n": "8921088"}, True),
+        ("n multiple of leading(shape)", {"shape": "[32, 128, 9, 9]", "n": "802816"}, True),
+        ("n multiple of leading(shape)", {"shape": "[32, 128, 9, 9]", "n": "802817"}, False),
+        ("n == leading(shape)", {"shape": "[32]", "n": "1"}, True),
+        ("n == leading(shape)", {"shape": "none", "n": "1"}, False),
         ("free > 10 * asked", {"free": "37.12 GiB", "asked": "128.00 MiB"}, True),
         ("free > 10 * asked", {"free": "1.12 GiB", "asked": "128.00 MiB"}, False),
         ("n == 3", {"n": "3"}, True),
@@ -355,6 +359,13 @@ def test_value_at_the_end_includes_its_brackets():
 def test_value_at_the_beginning_is_a_whole_file_name(lib, before):
     search = explain.Messages([{"id": "lib", "wordings": ["{lib}: cannot open shared object"]}])
     assert own(search.find(f"{before}{lib}: cannot open shared object")[0]) == {"lib": lib}
+
+
+def test_value_at_the_beginning_keeps_the_dots_of_a_relative_path():
+    says = ["FileNotFoundError: [Errno 2] No such file or directory: '{path}'"]
+    search = explain.Messages([{"id": "path", "wordings": says}])
+    text = "FileNotFoundError: [Errno 2] No such file or directory: '../coco/train.txt'"
+    assert own(search.find(text)[0]) == {"path": "../coco/train.txt"}
 
 
 def test_short_wording_matches_only_after_its_type():

@@ -196,7 +196,7 @@ def _names(relation: str, where: str) -> Iterator[str]:
             f"{where}: {relation!r}: expected two terms with a relation between them, "
             "such as `m multiple of n` or `product(shape) > n`"
         )
-    yield from (name for term in terms for name in (term[3], term[4]) if name)
+    yield from (name for term in terms for name in (term[3], term[5]) if name)
 
 
 def _advice(row: Row, file: str) -> Entry:

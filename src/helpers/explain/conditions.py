@@ -25,8 +25,9 @@ def related(relation: str, values: dict[str, str]) -> bool:
     Args:
         relation: two terms and `==`, `!=`, `<`, `<=`, `>`, `>=`, `multiple of` or `close to`
             (not equal, and at most 5 % apart) between them. A term is a number, the name of a
-            value (its first number, in bytes if a unit follows) or `product(name)` (the product
-            of its integers), optionally with a factor: `n > 10 * m`.
+            value (its first number, in bytes if a unit follows), `product(name)` (the product
+            of its integers) or `leading(name)` (without the last two), optionally with a factor:
+            `n > 10 * m`.
         values: the values of the message, by name.
 
     Returns:
@@ -38,10 +39,11 @@ def related(relation: str, values: dict[str, str]) -> bool:
 
 
 def _number(term: str, values: dict[str, str]) -> float | None:
-    factor, number, name, product = PATTERNS["term"].fullmatch(term).groups()
-    if product:
-        factors = PATTERNS["integer"].findall(values.get(product, ""))
-        value = math.prod(map(float, factors)) if factors else None
+    factor, number, name, function, argument = PATTERNS["term"].fullmatch(term).groups()
+    if function:
+        factors = PATTERNS["integer"].findall(values.get(argument, ""))
+        used = factors[:-2] if function == "leading" else factors
+        value = math.prod(map(float, used)) if factors else None
     elif number:
         value = float(number)
     else:

@@ -98,6 +98,8 @@ def _loose(piece: str, first: bool, last: bool) -> str:
     text = text.lstrip() if first else text
     quote = "'?" if re.search(r"\w", text) else "'"  # required if the part has no other text
     pattern = "".join(" ?" if c == " " else quote if c == "'" else re.escape(c) for c in text)
+    if re.fullmatch(r"'? \w{1,4} '?", text):  # ` on ` is no part of `DetectionModel`
+        pattern = re.sub(r"(\w+)", r"\\b\1\\b", pattern)
     if first and re.match(r"'?\w", text):
         pattern = r"(?<![\w])" + pattern
     if first and text == "'":
