@@ -400,7 +400,8 @@ class _Finite(TorchDispatchMode):
         kwargs = kwargs or {}
         if self.origin is not None or _opname(op) in _BLANK:
             return op(*args, **kwargs)
-        values = tree_leaves((args, kwargs))
+        # without frames, the logarithms that CTC stores for the backward pass are not initialized
+        values = tree_leaves(args[:6] if _opname(op) == "_ctc_loss_backward" else (args, kwargs))
         tensors = [v for v in values if isinstance(v, Tensor)]
         # computed before the operation, because it may write into its inputs
         old = set().union(*(_kinds(v) for v in values))

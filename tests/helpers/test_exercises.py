@@ -1103,10 +1103,16 @@ def keys_as_text(value):
 
 
 SHOWS_NAN = (
+    "check_attend",
     "check_cross_entropy",
+    "check_dice",
     "check_kl",
+    "check_legal_entropy",
+    "check_max_readout",
     "check_next_token_loss",
     "check_smoothing",
+    "check_tag_loss",
+    "check_vectors",
     "check_weighted_mean",
 )
 
@@ -1115,6 +1121,41 @@ def without_nan(check):
     return lambda *args: book(check)(
         *(mapped(x, lambda t: t.nan_to_num(posinf=torch.inf, neginf=-torch.inf)) for x in args)
     )
+
+
+def nan_as_zeros(table, ids):
+    real = (ids != table.padding_idx)[..., None]
+    return ((table(ids) * real).sum(1) / real.sum(1)).nan_to_num()
+
+
+def first_gradient(model, loss, optimizer):
+    optimizer.zero_grad()
+    value = loss()
+    value.backward()
+    finite = bool(value.isfinite()) and bool(next(model.parameters()).grad.isfinite().all())
+    if finite:
+        optimizer.step()
+    else:
+        optimizer.zero_grad()
+    return finite
+
+
+def keeps_eval(model, batches):
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None
+    with torch.no_grad():
+        for x in batches:
+            model(x)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+
+
+def copies_a_tensor(batch, device):
+    copied = batch.to(device, copy=True) if isinstance(batch, Tensor) else batch
+    return book("check_to_device")(copied, device)
 
 
 def scale_in_half(weight):
@@ -1139,6 +1180,42 @@ def ends_at_total(t, warm_up, total):
 
 
 WRONG = [
+    ("check_mean_vectors", nan_as_zeros, "vectors of nan are hidden"),
+    ("check_guarded_step", first_gradient, "the step was not skipped"),
+    (
+        "check_bad_samples",
+        lambda model, x, y: (
+            (~F.cross_entropy(x, y, reduction="none").isfinite()).nonzero().flatten().tolist()
+        ),
+        "instead of",
+    ),
+    ("check_recompute", keeps_eval, "is not the average over the batches"),
+    ("check_to_device", copies_a_tensor, "was copied although it was there already"),
+    ("check_pad", lambda s: tuple(t.squeeze() for t in book("check_pad")(s)), "expected values of"),
+    (
+        "check_plain",
+        lambda state: mapped(book("check_plain")(state), lambda t: t.squeeze()),
+        "'column' has another value",
+    ),
+    (
+        "check_class_means",
+        lambda x, labels, n: (
+            book("check_class_means")(x, labels, n) * (labels.bincount(minlength=n) != 1)[:, None]
+        ),
+        "must not change the other means",
+    ),
+    (
+        "check_diffusion_loss",
+        lambda model, x0, bars: book("check_diffusion_loss")(
+            lambda x, t: model(x, t.squeeze()), x0, bars
+        ),
+        "expected shape (1,)",
+    ),
+    ("check_adaptive", flat("check_adaptive"), "view size is not compatible"),
+    *(
+        (check, changed(check, lambda x: np.nan_to_num(x, nan=1.0)), "of nan")
+        for check in ("check_evaluate", "check_mean_loss", "check_perplexity")
+    ),
     ("check_to_classes", transposed_if_square, "a colour of the palette has a wrong class"),
     ("check_rms", small_in_half, "small bfloat16 numbers are wrong"),
     (

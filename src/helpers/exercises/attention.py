@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from helpers.attention import rotary
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.losses import nan_remains
 from helpers.exercises.tools import a_tensor, in_dtypes, kind, learns, leaves
 
 
@@ -25,6 +26,67 @@ def _compare(got: Any, right: Tensor, wrong: str) -> None:
     assert torch.allclose(got, right, atol=1e-5), wrong
 
 
+def _attend_draw(lq, lk, fewest=1):
+    n, h, width = _between(fewest, 3), _between(1, 3), _between(3, 8)
+    q, k, v = (torch.randn(n, h, length, width) for length in (lq, lk, lk))
+    return q, k, v, torch.ones(n, lk, dtype=torch.bool)
+
+
+def _attend_by_hand(q, k, v, keep):
+    lq, lk = q.shape[-2], k.shape[-2]
+    here = torch.arange(lk - lq, lk)[:, None]
+    hidden = (torch.arange(lk) > here) | ~keep[:, None, None]
+    scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+    return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
+
+
+def _attend_compare(f, batch, wrong):
+    inputs = [1 * t.requires_grad_() for t in batch[:3]] + [batch[3].clone()]
+    got = leaves(f, "q", "k", "v", "keep")(*inputs)
+    _compare(got, _attend_by_hand(*batch), wrong)
+    learns(got, inputs[:3], "the result gives no gradient to q, k or v")
+
+
+def _attend_square(f):
+    length = _between(2, 5)
+    _attend_compare(
+        f, _attend_draw(length, length), "with as many queries as keys, the result is not causal"
+    )
+
+
+def _attend_cache(f):
+    lq = _between(1, 3)
+    batch = _attend_draw(lq, lq + _between(1, 3))
+    _attend_compare(
+        f, batch, "with more keys than queries, the last query must attend to every key"
+    )
+
+
+def _attend_padding(f):
+    _attend_behind(f, 1)  # as in generation
+    _attend_behind(f, _between(2, 3))
+
+
+def _attend_behind(f, lq):
+    batch = _attend_draw(lq, lq + _between(2, 4), fewest=2)
+    batch[-1][torch.rand(batch[-1].shape) < 0.3] = False
+    batch[-1][:, 0], batch[-1][0, 1], batch[-1][1:, 1] = True, False, True
+    _attend_compare(f, batch, "with padding, the queries do not attend to exactly the real keys")
+    q, k, v, keep = batch
+    best = q.mean(2, keepdim=True) * ~keep[:, None, :, None]  # what is hidden fits best
+    complaint = "a masked key with a large score gets weight: its score must be -inf"
+    _attend_compare(f, (q * 1e7, k + best * 1e7, v, keep), complaint)
+    first = torch.arange(k.shape[-2]) == 0  # the only real key, with a low score
+    low = torch.where(first[:, None], -1e12, 0.0).expand_as(k)
+    _attend_compare(f, (torch.ones_like(q), low, v, first.expand_as(keep)), complaint)
+
+
+def _attend_dtypes(f):
+    q, k, v, keep = _attend_draw(2, 5)
+    in_dtypes(f, _attend_by_hand, 0.3 * q, k, v, keep)
+    nan_remains(f, q, k, v, keep)
+
+
 def check_attend(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Verdict:
     """Check `answer(q, k, v, keep)`: causal attention of the last queries, without the padding.
 
@@ -33,55 +95,7 @@ def check_attend(answer: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> 
     position 0 is always one.
     """
 
-    def draw(lq, lk, fewest=1):
-        n, h, width = _between(fewest, 3), _between(1, 3), _between(3, 8)
-        q, k, v = (torch.randn(n, h, length, width) for length in (lq, lk, lk))
-        return q, k, v, torch.ones(n, lk, dtype=torch.bool)
-
-    def by_hand(q, k, v, keep):
-        lq, lk = q.shape[-2], k.shape[-2]
-        here = torch.arange(lk - lq, lk)[:, None]
-        hidden = (torch.arange(lk) > here) | ~keep[:, None, None]
-        scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
-        return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
-
-    def compare(f, batch, wrong):
-        inputs = [1 * t.requires_grad_() for t in batch[:3]] + [batch[3].clone()]
-        got = leaves(f, "q", "k", "v", "keep")(*inputs)
-        _compare(got, by_hand(*batch), wrong)
-        learns(got, inputs[:3], "the result gives no gradient to q, k or v")
-
-    def square(f):
-        length = _between(2, 5)
-        compare(f, draw(length, length), "with as many queries as keys, the result is not causal")
-
-    def cache(f):
-        lq = _between(1, 3)
-        batch = draw(lq, lq + _between(1, 3))
-        compare(f, batch, "with more keys than queries, the last query must attend to every key")
-
-    def padding(f):
-        hidden(f, 1)  # as in generation
-        hidden(f, _between(2, 3))
-
-    def hidden(f, lq):
-        batch = draw(lq, lq + _between(2, 4), fewest=2)
-        batch[-1][torch.rand(batch[-1].shape) < 0.3] = False
-        batch[-1][:, 0], batch[-1][0, 1], batch[-1][1:, 1] = True, False, True
-        compare(f, batch, "with padding, the queries do not attend to exactly the real keys")
-        q, k, v, keep = batch
-        best = q.mean(2, keepdim=True) * ~keep[:, None, :, None]  # what is hidden fits best
-        complaint = "a masked key with a large score gets weight: its score must be -inf"
-        compare(f, (q * 1e7, k + best * 1e7, v, keep), complaint)
-        first = torch.arange(k.shape[-2]) == 0  # the only real key, with a low score
-        low = torch.where(first[:, None], -1e12, 0.0).expand_as(k)
-        compare(f, (torch.ones_like(q), low, v, first.expand_as(keep)), complaint)
-
-    def dtypes(f):
-        q, k, v, keep = draw(2, 5)
-        in_dtypes(f, by_hand, 0.3 * q, k, v, keep)
-
-    return verdict(answer, [square, cache, padding, dtypes])
+    return verdict(answer, [_attend_square, _attend_cache, _attend_padding, _attend_dtypes])
 
 
 def _mask_run(f, keep, heads):
@@ -153,6 +167,7 @@ def _mask_anywhere(f):
     keep = torch.rand(_between(2, 4), 6) < 0.5
     keep[:, _between(0, 5)] = True
     keep[0] = False  # a sample without a real token
+    keep[1, 0], keep[1, -1] = True, False  # its flip is another
     heads = _between(1, 3)
     _mask_hides(f, keep, heads)
     _mask_hides(f, keep.flip(1), heads)  # the same shape, another padding

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from helpers.exercises import Verdict, verdict
-from helpers.exercises.losses import one_number, same_gradient
+from helpers.exercises.losses import nan_remains, one_number, same_gradient
 from helpers.exercises.tools import between, in_dtypes, leaves
 
 
@@ -104,6 +104,7 @@ def _dice_gradient(f):
     p, t = _dice_masks()
     p.requires_grad_()
     same_gradient(f(p, t), 1 - _dice(p, t).mean(), p)
+    nan_remains(f, p, t)
 
 
 def check_dice(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:

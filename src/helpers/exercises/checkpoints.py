@@ -197,6 +197,8 @@ def _plain_case():
         "flipped": array[::-1],
         "counts": np.arange(n),
         "mask": np.arange(n) > 2,
+        "column": array[:, None],
+        "single": np.ones(()),
         "others": [np.int32(n), np.uint8(n), np.float16(0.5), torch.float16, None],
     }
     expected = {
@@ -212,6 +214,8 @@ def _plain_case():
         "flipped": torch.from_numpy(array[::-1].copy()),
         "counts": torch.arange(n),
         "mask": torch.arange(n) > 2,
+        "column": torch.from_numpy(array.copy())[:, None],
+        "single": torch.ones((), dtype=torch.float64),
         "others": [n, n, 0.5, torch.float16, None],
     }
     return state, expected

@@ -185,8 +185,8 @@ def check_to_device(answer: Callable[[Any, torch.device], Any]) -> Verdict:
         assert batch["encoder"].weight.device == cpu, "a module of the caller's was moved"
 
     def nothing_to_do(f):
-        batch = [torch.rand(2).double(), {"y": torch.rand(2).half()}]
-        _compare(f(batch, cpu), batch, cpu)
+        for batch in (torch.rand(2), [torch.rand(2).double(), {"y": torch.rand(2).half()}]):
+            _compare(f(batch, cpu), batch, cpu)
 
     def nested(f):
         rng = random.Random()

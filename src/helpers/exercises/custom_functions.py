@@ -18,6 +18,49 @@ from helpers.exercises import Verdict, verdict
 from helpers.exercises.tools import close, in_dtypes, leaves
 
 
+def _linear_backward_compare(f: Callable, n: int, i: int, o: int) -> None:
+    x, weight, bias = torch.randn(n, i), torch.randn(o, i), torch.randn(o)
+    upstream = torch.randn(n, o)
+    inputs = [t.requires_grad_() for t in (x, weight, bias)]
+    right = torch.autograd.grad(F.linear(*inputs), inputs, upstream)
+    got = leaves(f, "x", "weight", "upstream")(x.detach(), weight.detach(), upstream)
+    assert isinstance(got, tuple | list) and len(got) == 3, (
+        "return three gradients: of x, of weight and of bias"
+    )
+    for name, mine, theirs in zip(("x", "weight", "bias"), got, right, strict=True):
+        assert isinstance(mine, Tensor), (
+            f"the gradient of {name} is not a tensor but {type(mine).__name__}"
+        )
+        assert mine.shape == theirs.shape, (
+            f"the gradient of {name} has shape {tuple(mine.shape)}, "
+            f"but {name} has shape {tuple(theirs.shape)}"
+        )
+        assert mine.dtype == theirs.dtype, (
+            f"the gradient of {name} is {mine.dtype}, but {name} is {theirs.dtype}"
+        )
+        assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-4), (
+            f"the gradient of {name} has the right shape, but wrong values"
+        )
+
+
+def _linear_backward_oblong(f: Callable) -> None:
+    n, i, o = (torch.randperm(6)[:3] + 2).tolist()
+    _linear_backward_compare(f, n, i, o)
+
+
+def _linear_backward_square(f: Callable) -> None:
+    _linear_backward_compare(f, 4, 4, 4)  # every wrong transpose fits here
+
+
+def _linear_backward_single(f: Callable) -> None:
+    _linear_backward_compare(f, 1, 1, 1)  # no axis may be squeezed away
+
+
+def _linear_backward_dtypes(f: Callable) -> None:
+    x, weight, upstream = torch.randn(3, 2), torch.randn(4, 2), torch.randn(3, 4)
+    in_dtypes(f, lambda x, w, up: (up @ w, up.T @ x, up.sum(0)), x, weight, upstream)
+
+
 def check_linear_backward(
     answer: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]],
 ) -> Verdict:
@@ -27,45 +70,15 @@ def check_linear_backward(
     Expected are the gradients of `x`, `weight` and `bias`, in this order.
     """
 
-    def compare(f: Callable, n: int, i: int, o: int) -> None:
-        x, weight, bias = torch.randn(n, i), torch.randn(o, i), torch.randn(o)
-        upstream = torch.randn(n, o)
-        inputs = [t.requires_grad_() for t in (x, weight, bias)]
-        right = torch.autograd.grad(F.linear(*inputs), inputs, upstream)
-        got = leaves(f, "x", "weight", "upstream")(x.detach(), weight.detach(), upstream)
-        assert isinstance(got, tuple | list) and len(got) == 3, (
-            "return three gradients: of x, of weight and of bias"
-        )
-        for name, mine, theirs in zip(("x", "weight", "bias"), got, right, strict=True):
-            assert isinstance(mine, Tensor), (
-                f"the gradient of {name} is not a tensor but {type(mine).__name__}"
-            )
-            assert mine.shape == theirs.shape, (
-                f"the gradient of {name} has shape {tuple(mine.shape)}, "
-                f"but {name} has shape {tuple(theirs.shape)}"
-            )
-            assert mine.dtype == theirs.dtype, (
-                f"the gradient of {name} is {mine.dtype}, but {name} is {theirs.dtype}"
-            )
-            assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-4), (
-                f"the gradient of {name} has the right shape, but wrong values"
-            )
-
-    def oblong(f: Callable) -> None:
-        n, i, o = (torch.randperm(6)[:3] + 2).tolist()
-        compare(f, n, i, o)
-
-    def square(f: Callable) -> None:
-        compare(f, 4, 4, 4)  # every wrong transpose fits here
-
-    def single(f: Callable) -> None:
-        compare(f, 1, 1, 1)  # no axis may be squeezed away
-
-    def dtypes(f: Callable) -> None:
-        x, weight, upstream = torch.randn(3, 2), torch.randn(4, 2), torch.randn(3, 4)
-        in_dtypes(f, lambda x, w, up: (up @ w, up.T @ x, up.sum(0)), x, weight, upstream)
-
-    return verdict(answer, [oblong, square, single, dtypes])
+    return verdict(
+        answer,
+        [
+            _linear_backward_oblong,
+            _linear_backward_square,
+            _linear_backward_single,
+            _linear_backward_dtypes,
+        ],
+    )
 
 
 def _root_draw(n: int, *shape: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, int]:

@@ -16,50 +16,56 @@ from helpers.exercises.tools import ints, learns, leaves, random_state_kept
 RANDOM = "the state of {} was changed: this needs no random numbers"
 
 
+def _share_ask(f, n, workers):
+    shares = []
+    with random_state_kept(RANDOM):
+        for worker in range(workers):
+            info = SimpleNamespace(id=worker, num_workers=workers)
+            shares.append(list(f(n, info)))
+            assert vars(info) == {"id": worker, "num_workers": workers}, "info was changed"
+    return [ints(share, "expected indices, plain integers") for share in shares]
+
+
+def _share_some():
+    workers = int(torch.randint(2, 6, ()))
+    return int(torch.randint(1, 6, ())) * workers + int(torch.randint(1, workers, ())), workers
+
+
+def _share_alone(f):
+    n, _ = _share_some()
+    share = f(n, None)
+    assert share is not None, "expected indices, got None"
+    assert list(share) == list(range(n)), "without workers, expected all indices in order"
+
+
+def _share_once(f):
+    n, workers = _share_some()
+    seen = [i for share in _share_ask(f, n, workers) for i in share]
+    assert len(seen) == len(set(seen)), f"{workers} workers read some indices twice"
+    assert set(seen) == set(range(n)), f"{workers} workers leave out some of {n} indices"
+
+
+def _share_blocks(f):
+    n, workers = _share_some()
+    for share in _share_ask(f, n, workers):
+        assert share == sorted(share), "expected the indices of a worker in ascending order"
+        assert not share or share[-1] - share[0] == len(share) - 1, "a share is not one block"
+
+
+def _share_even(f):
+    for n, workers in (_share_some(), (2, 5), (6, 3), (7, 5), (22, 22), (61, 7), (0, 2)):
+        sizes = [len(share) for share in _share_ask(f, n, workers)]
+        assert sum(sizes) == n, f"{workers} workers do not read {n} indices in all"
+        assert max(sizes) - min(sizes) <= 1, f"shares of {sizes} differ by more than one"
+
+
 def check_share(answer: Callable[[int, Any], Iterable[int]]) -> Verdict:
     """Check `answer(n, info)`: the indices below `n` that this worker reads, one block in a row.
 
     `info` is what `get_worker_info()` returns: None, or an object with `id` and `num_workers`.
     """
 
-    def ask(f, n, workers):
-        shares = []
-        with random_state_kept(RANDOM):
-            for worker in range(workers):
-                info = SimpleNamespace(id=worker, num_workers=workers)
-                shares.append(list(f(n, info)))
-                assert vars(info) == {"id": worker, "num_workers": workers}, "info was changed"
-        return [ints(share, "expected indices, plain integers") for share in shares]
-
-    def some():
-        workers = int(torch.randint(2, 6, ()))
-        return int(torch.randint(1, 6, ())) * workers + int(torch.randint(1, workers, ())), workers
-
-    def alone(f):
-        n, _ = some()
-        share = f(n, None)
-        assert share is not None, "expected indices, got None"
-        assert list(share) == list(range(n)), "without workers, expected all indices in order"
-
-    def once(f):
-        n, workers = some()
-        seen = [i for share in ask(f, n, workers) for i in share]
-        assert len(seen) == len(set(seen)), f"{workers} workers read some indices twice"
-        assert set(seen) == set(range(n)), f"{workers} workers leave out some of {n} indices"
-
-    def blocks(f):
-        n, workers = some()
-        for share in ask(f, n, workers):
-            assert share == sorted(share), "expected the indices of a worker in ascending order"
-            assert not share or share[-1] - share[0] == len(share) - 1, "a share is not one block"
-
-    def even(f):
-        for n, workers in (some(), (2, 5), (6, 3), (7, 5), (22, 22), (61, 7), (0, 2)):
-            sizes = [len(share) for share in ask(f, n, workers)]
-            assert sum(sizes) == n, f"{workers} workers do not read {n} indices in all"
-            assert max(sizes) - min(sizes) <= 1, f"shares of {sizes} differ by more than one"
-
-    return verdict(answer, [alone, once, blocks, even])
+    return verdict(answer, [_share_alone, _share_once, _share_blocks, _share_even])
 
 
 def _pad_batch():
@@ -85,6 +91,10 @@ def _pad_values(f):
     for row, sample in zip(values, samples, strict=True):
         assert torch.equal(row[: len(sample)], sample), "a sample is not at the start of its row"
         assert not row[len(sample) :].any(), "the padding is not 0"
+    for sizes in ([3], [1, 1]):
+        shape = (len(sizes), max(sizes))
+        for got in _pad_pair(f, [torch.ones(n) for n in sizes]):
+            assert got.shape == shape, f"expected values of shape {shape}, got {tuple(got.shape)}"
 
 
 def _pad_mask(f):

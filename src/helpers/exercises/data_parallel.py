@@ -139,6 +139,42 @@ def _load_try_loading(f: Any, prefix: str, make: Callable[[], nn.Module], of: st
     )
 
 
+_PREFIXES = ("", "module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.")
+
+
+def _load_loads(f: Any) -> None:
+    for prefix in _PREFIXES:
+        _load_try_loading(f, prefix, _network, "of a model")
+
+
+def _load_loads_inner(f: Any) -> None:
+    for prefix in _PREFIXES:
+        _load_try_loading(f, prefix, _Inner, "of a model that has a child `module`,")
+
+
+def _load_complains(f: Any) -> None:
+    for prefix in _PREFIXES:
+        for key, lacks in (
+            ("2.bias", True),
+            ("1.num_batches_tracked", True),
+            ("head.weight", False),
+        ):
+            _, checkpoint = _load_saved(prefix)
+            if lacks:
+                del checkpoint[prefix + key]
+            else:
+                checkpoint[prefix + key] = torch.zeros(1)
+            fault = f"a checkpoint that {'lacks' if lacks else 'has the stranger'} {key}"
+            try:
+                f(_network(), checkpoint)
+            except Exception as error:
+                assert key in str(error), (
+                    f"the error for {fault} does not name it: {type(error).__name__}: {error}"
+                )
+            else:
+                raise AssertionError(f"{fault} was loaded without an error")
+
+
 def check_load(answer: Callable[[nn.Module, Mapping[str, Tensor]], Any]) -> Verdict:
     """Check `answer(model, checkpoint)`: loads a state_dict whatever wrapper wrote it.
 
@@ -146,36 +182,5 @@ def check_load(answer: Callable[[nn.Module, Mapping[str, Tensor]], Any]) -> Verd
     is called `module`; a checkpoint that lacks an entry, or has one too many, must raise an error
     that names it; the checkpoint itself stays as it was.
     """
-    prefixes = ("", "module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.")
 
-    def loads(f: Any) -> None:
-        for prefix in prefixes:
-            _load_try_loading(f, prefix, _network, "of a model")
-
-    def loads_inner(f: Any) -> None:
-        for prefix in prefixes:
-            _load_try_loading(f, prefix, _Inner, "of a model that has a child `module`,")
-
-    def complains(f: Any) -> None:
-        for prefix in prefixes:
-            for key, lacks in (
-                ("2.bias", True),
-                ("1.num_batches_tracked", True),
-                ("head.weight", False),
-            ):
-                _, checkpoint = _load_saved(prefix)
-                if lacks:
-                    del checkpoint[prefix + key]
-                else:
-                    checkpoint[prefix + key] = torch.zeros(1)
-                fault = f"a checkpoint that {'lacks' if lacks else 'has the stranger'} {key}"
-                try:
-                    f(_network(), checkpoint)
-                except Exception as error:
-                    assert key in str(error), (
-                        f"the error for {fault} does not name it: {type(error).__name__}: {error}"
-                    )
-                else:
-                    raise AssertionError(f"{fault} was loaded without an error")
-
-    return verdict(answer, [loads, complains, loads_inner])
+    return verdict(answer, [_load_loads, _load_complains, _load_loads_inner])

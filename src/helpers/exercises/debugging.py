@@ -16,6 +16,48 @@ from helpers.exercises import Verdict, verdict
 from helpers.exercises.tools import a_float, in_two_modes, ints, random_states, unchanged
 
 
+def _blind_loss_compare(f: Callable, labels: Tensor, classes: int, complaint: str) -> None:
+    before = labels.clone()
+    got = f(labels, classes)
+    assert torch.equal(labels, before), "the labels have changed"
+    got = a_float(got)
+    share = labels.bincount(minlength=classes).double() / len(labels)
+    right = torch.special.entr(share).sum().item()
+    assert not math.isnan(got), "nan: 0 · log 0 is 0 for a class that never occurs"
+    assert math.isclose(got, right, rel_tol=1e-5, abs_tol=1e-6), (
+        f"{complaint}: {got:.3f} instead of {right:.3f}"
+    )
+
+
+def _blind_loss_balanced(f: Callable) -> None:
+    classes = int(torch.randint(2, 30, ()))
+    _blind_loss_compare(
+        f, torch.arange(classes).repeat(5), classes, "wrong even for balanced classes"
+    )
+
+
+def _blind_loss_rare(f: Callable) -> None:
+    labels = (torch.rand(500) < 0.05).long()
+    labels[:2] = torch.tensor([0, 1])
+    _blind_loss_compare(f, labels, 2, "wrong where one class is rare")
+    _blind_loss_compare(f, (torch.arange(5000) == 0).long(), 2, "wrong where one class is rare")
+
+
+def _blind_loss_several(f: Callable) -> None:
+    labels = torch.multinomial(torch.rand(7) + 0.1, 300, replacement=True)
+    labels[:7] = torch.arange(7)
+    _blind_loss_compare(f, labels, 7, "wrong for seven classes")
+
+
+def _blind_loss_missing(f: Callable) -> None:
+    _blind_loss_compare(f, torch.randint(1, 4, (50,)), 9, "wrong where classes are missing")
+    _blind_loss_compare(f, torch.tensor([3, 259, 299]), 300, "wrong where classes are missing")
+
+
+def _blind_loss_one(f: Callable) -> None:
+    _blind_loss_compare(f, torch.full((6,), 2), 4, "wrong where all labels are equal")
+
+
 def check_blind_loss(answer: Callable[[Tensor, int], float]) -> Verdict:
     """Check `answer(labels, classes)`: the smallest mean cross-entropy without looking at inputs.
 
@@ -23,41 +65,16 @@ def check_blind_loss(answer: Callable[[Tensor, int], float]) -> Verdict:
     frequencies in nats, as a float.
     """
 
-    def compare(f: Callable, labels: Tensor, classes: int, complaint: str) -> None:
-        before = labels.clone()
-        got = f(labels, classes)
-        assert torch.equal(labels, before), "the labels have changed"
-        got = a_float(got)
-        share = labels.bincount(minlength=classes).double() / len(labels)
-        right = torch.special.entr(share).sum().item()
-        assert not math.isnan(got), "nan: 0 · log 0 is 0 for a class that never occurs"
-        assert math.isclose(got, right, rel_tol=1e-5, abs_tol=1e-6), (
-            f"{complaint}: {got:.3f} instead of {right:.3f}"
-        )
-
-    def balanced(f: Callable) -> None:
-        classes = int(torch.randint(2, 30, ()))
-        compare(f, torch.arange(classes).repeat(5), classes, "wrong even for balanced classes")
-
-    def rare(f: Callable) -> None:
-        labels = (torch.rand(500) < 0.05).long()
-        labels[:2] = torch.tensor([0, 1])
-        compare(f, labels, 2, "wrong where one class is rare")
-        compare(f, (torch.arange(5000) == 0).long(), 2, "wrong where one class is rare")
-
-    def several(f: Callable) -> None:
-        labels = torch.multinomial(torch.rand(7) + 0.1, 300, replacement=True)
-        labels[:7] = torch.arange(7)
-        compare(f, labels, 7, "wrong for seven classes")
-
-    def missing(f: Callable) -> None:
-        compare(f, torch.randint(1, 4, (50,)), 9, "wrong where classes are missing")
-        compare(f, torch.tensor([3, 259, 299]), 300, "wrong where classes are missing")
-
-    def one(f: Callable) -> None:
-        compare(f, torch.full((6,), 2), 4, "wrong where all labels are equal")
-
-    return verdict(answer, [balanced, rare, several, missing, one])
+    return verdict(
+        answer,
+        [
+            _blind_loss_balanced,
+            _blind_loss_rare,
+            _blind_loss_several,
+            _blind_loss_missing,
+            _blind_loss_one,
+        ],
+    )
 
 
 class _Model(nn.Module):
@@ -160,7 +177,8 @@ def check_guarded_step(answer: Callable[[nn.Module, Callable, Optimizer], Any]) 
 
     def steep(model: nn.Module, x: Tensor) -> Tensor:  # a finite loss, an infinite gradient
         p = next(p for p in model.used.parameters() if p.dim() == side[0])
-        return side[1] * (p - p.detach()).flatten()[-1].sqrt()
+        root = (p - p.detach()).flatten()[-1].sqrt()
+        return side[1] * root + _guarded_step_fine(model, x)  # other gradients are finite
 
     def endless(model: nn.Module, x: Tensor) -> Tensor:
         return model(x).mean() * 0 + side[1] * math.inf
@@ -246,14 +264,15 @@ def _bad_samples_nan(f: Callable) -> None:
 def _bad_samples_infinite(f: Callable) -> None:
     class Scores(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:
-            return x[:, :3] + 0 * super().forward(torch.zeros_like(x))
+            return x[:, 1:] + 0 * super().forward(torch.zeros_like(x))
 
     y = torch.tensor([0, 1, 2, 0, 1, 2])
     for dtype, large in ((torch.float32, 1e30), (torch.float64, 1e300)):
         x = torch.randn(6, 4, dtype=dtype)
-        x[1, 1] = -math.inf  # the label's score: the loss is inf
-        x[3, 2] = -math.inf  # another one's: the loss is finite
-        x[4, 1] = -large  # the label's score: the loss is large and finite
+        x[:, 0] = math.inf  # unused
+        x[1, 2] = -math.inf  # the label's score: the loss is inf
+        x[3, 3] = -math.inf  # another one's: the loss is finite
+        x[4, 2] = -large  # the label's score: the loss is large and finite
         _bad_samples_compare(f, Scores(4, 3).to(dtype), x, y, [1])
 
 

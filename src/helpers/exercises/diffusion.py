@@ -70,7 +70,7 @@ def _loss_noise(f: Callable) -> None:
 
 
 def _loss_signal(f: Callable) -> None:
-    for shape in ((6, 3), (5, 5, 5, 5), (7,)):
+    for shape in ((6, 3), (5, 5, 5, 5), (7,), (1, 3)):
         _, _, noise, _ = _loss_call(f, torch.full(shape, 1000.0), _loss_bars())
         assert noise.abs().max() < 8, (
             f"for data of shape {shape}, the model's input is not sqrt(alpha-bar) x0 + "

@@ -79,6 +79,9 @@ def _mean_dtypes(f: Callable) -> None:
     ids = _mean_ids([3, 1], 0, 4)
     got = a_tensor(f(table, ids), (2, table.embedding_dim), torch.float64)
     close(got, _mean_expected(table, ids), "wrong in float64", rtol=1e-9, atol=1e-9)
+    nn.init.constant_(table.weight, torch.nan)
+    shown = f(table, ids).isnan().all()
+    assert shown, "vectors of nan are hidden: only a row without words gives zeros"
 
 
 def check_mean_vectors(answer: Callable[[nn.Embedding, Tensor], Tensor]) -> Verdict:

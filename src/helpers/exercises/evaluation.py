@@ -26,7 +26,7 @@ RANDOM = "the state of {} was changed: this needs no random numbers"
 
 
 class _Probe(nn.Module):
-    """Returns its inputs as logits, wrong ones in training mode; records how it is run."""
+    """Returns its inputs, rolled, as logits, wrong ones in training mode; records how it runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class _Probe(nn.Module):
         out = x * self.scale
         self.recorded |= out.requires_grad
         self.trained |= self.training
-        return out.roll(1, 1) if self.training else out
+        return out.roll(2 if self.training else 1, 1)
 
 
 def _accuracy_case(
@@ -48,11 +48,11 @@ def _accuracy_case(
 ) -> tuple[_Probe, list[tuple[Tensor, Tensor]], float, float]:
     batches, shares, right, total = [], [], 0, 0
     for size, hits in ((4, 2), (4, 2), (last := int(torch.randint(1, 4, ())), last)):
-        labels = torch.randint(4, (size,))
+        labels = torch.randint(1, 4, (size,))  # argmax of equal logits is 0, never right
         best = (labels + (torch.arange(size) >= hits) * 2) % 4  # two off: a roll fixes nothing
         x = (torch.rand(size, 1, dtype=dtype) + 2).repeat(1, 4)
         x[torch.arange(size), best] += 500 * torch.finfo(dtype).eps  # lost in a narrower dtype
-        batches.append((x, labels))
+        batches.append((x.roll(-1, 1), labels))
         shares.append(hits / size)
         right, total = right + hits, total + size
     return with_gradients(_Probe().to(dtype)), batches, right / total, sum(shares) / 3
@@ -151,68 +151,80 @@ def _mode(training: bool) -> str:
     return "training" if training else "evaluation"
 
 
+def _mistaken_for_draw() -> tuple[Tensor, int]:
+    size, c = int(torch.randint(6, 9, ())), int(torch.randint(6, ()))
+    matrix = torch.randperm(size * size).reshape(size, size) + 1
+    matrix.fill_diagonal_(size * size + 5)
+    others = [j for j in range(size) if j != c]
+    matrix[c, others[-1]] = 0
+    _, rarest, *_, most, _ = matrix[c].argsort().tolist()  # after the zero, before the diagonal
+    matrix[c, rarest] = 1
+    column = int(matrix[:, c].argsort()[-2])
+    return _mistaken_for_draw() if column in (rarest, most) else (matrix, c)
+
+
+def _mistaken_for_compare(f: Callable, matrix: Tensor, c: int, k: int) -> None:
+    with random_state_kept(RANDOM):
+        got = leaves(f, "the matrix")(matrix.T.contiguous().T, c, k)
+    instance("a list", got, list)
+    got = ints(got, "expected a list of Python ints")
+    assert c not in got, "the class itself is in the list: the diagonal counts correct predictions"
+    row = [(n, j) for j, n in enumerate(matrix[c].tolist()) if n and j != c]
+    want = [j for _, j in sorted(row, reverse=True)][:k]
+    column = [(n, i) for i, n in enumerate(matrix[:, c].tolist()) if n and i != c]
+    assert not k or got != [i for _, i in sorted(column, reverse=True)][:k], (
+        "this is the column: the classes that are mistaken for c, not those it is mistaken for"
+    )
+    assert all(matrix[c, j] for j in got), "the list contains a class that c was never mistaken for"
+    assert len(got) == len(want), f"expected {len(want)} classes for k={k}, got {len(got)}"
+    assert len({*got}) == len(got) and matrix[c, got].equal(matrix[c, want]), (
+        "expected the most frequent ones, the most frequent first"
+    )
+
+
+def _mistaken_for_value(f: Callable) -> None:
+    _mistaken_for_compare(f, *_mistaken_for_draw(), 3)
+
+
+def _mistaken_for_first(f: Callable) -> None:
+    _mistaken_for_compare(f, *_mistaken_for_draw(), 1)
+    _mistaken_for_compare(f, *_mistaken_for_draw(), 0)
+
+
+def _mistaken_for_few(f: Callable) -> None:
+    matrix, c = _mistaken_for_draw()
+    _mistaken_for_compare(f, matrix, c, len(matrix) + 3)
+    matrix[c, matrix[c].argsort()[-4:-1]] = 7  # tied classes, in any order
+    _mistaken_for_compare(f, matrix, c, len(matrix) + 3)
+
+
+def _mistaken_for_poor(f: Callable) -> None:
+    matrix, c = _mistaken_for_draw()
+    matrix[c, c] = 0  # never right: the diagonal is not the largest entry
+    _mistaken_for_compare(f, matrix, c, 3)
+
+
+def _mistaken_for_large(f: Callable) -> None:
+    matrix, c = _mistaken_for_draw()
+    _mistaken_for_compare(f, torch.where(matrix > 0, 37 * matrix + 2**40, 0), c, 3)  # many pixels
+
+
 def check_mistaken_for(answer: Callable[[Tensor, int, int], list[int]]) -> Verdict:
     """Check `answer(matrix, c, k)`: the classes that c is mistaken for, most frequent first.
 
     At most k of them, without c itself and without those that never happened; a list of ints.
     """
 
-    def draw() -> tuple[Tensor, int]:
-        size, c = int(torch.randint(6, 9, ())), int(torch.randint(6, ()))
-        matrix = torch.randperm(size * size).reshape(size, size) + 1
-        matrix.fill_diagonal_(size * size + 5)
-        others = [j for j in range(size) if j != c]
-        matrix[c, others[-1]] = 0
-        _, rarest, *_, most, _ = matrix[c].argsort().tolist()  # after the zero, before the diagonal
-        matrix[c, rarest] = 1
-        column = int(matrix[:, c].argsort()[-2])
-        return draw() if column in (rarest, most) else (matrix, c)
-
-    def compare(f: Callable, matrix: Tensor, c: int, k: int) -> None:
-        with random_state_kept(RANDOM):
-            got = leaves(f, "the matrix")(matrix.T.contiguous().T, c, k)
-        instance("a list", got, list)
-        got = ints(got, "expected a list of Python ints")
-        assert c not in got, (
-            "the class itself is in the list: the diagonal counts correct predictions"
-        )
-        row = [(n, j) for j, n in enumerate(matrix[c].tolist()) if n and j != c]
-        want = [j for _, j in sorted(row, reverse=True)][:k]
-        column = [(n, i) for i, n in enumerate(matrix[:, c].tolist()) if n and i != c]
-        assert not k or got != [i for _, i in sorted(column, reverse=True)][:k], (
-            "this is the column: the classes that are mistaken for c, not those it is mistaken for"
-        )
-        assert all(matrix[c, j] for j in got), (
-            "the list contains a class that c was never mistaken for"
-        )
-        assert len(got) == len(want), f"expected {len(want)} classes for k={k}, got {len(got)}"
-        assert len({*got}) == len(got) and matrix[c, got].equal(matrix[c, want]), (
-            "expected the most frequent ones, the most frequent first"
-        )
-
-    def value(f: Callable) -> None:
-        compare(f, *draw(), 3)
-
-    def first(f: Callable) -> None:
-        compare(f, *draw(), 1)
-        compare(f, *draw(), 0)
-
-    def few(f: Callable) -> None:
-        matrix, c = draw()
-        compare(f, matrix, c, len(matrix) + 3)
-        matrix[c, matrix[c].argsort()[-4:-1]] = 7  # tied classes, in any order
-        compare(f, matrix, c, len(matrix) + 3)
-
-    def poor(f: Callable) -> None:
-        matrix, c = draw()
-        matrix[c, c] = 0  # never right: the diagonal is not the largest entry
-        compare(f, matrix, c, 3)
-
-    def large(f: Callable) -> None:
-        matrix, c = draw()
-        compare(f, torch.where(matrix > 0, 37 * matrix + 2**40, 0), c, 3)  # many pixels
-
-    return verdict(answer, [value, first, few, poor, large])
+    return verdict(
+        answer,
+        [
+            _mistaken_for_value,
+            _mistaken_for_first,
+            _mistaken_for_few,
+            _mistaken_for_poor,
+            _mistaken_for_large,
+        ],
+    )
 
 
 def _macro_f1_others(batches: Sequence[tuple[Tensor, Tensor]], c: int) -> dict[str, float]:

@@ -99,6 +99,58 @@ def check_groups(answer: Callable[[nn.Module, str, float], Any]) -> Verdict:
     return verdict(answer, [_groups_form, _groups_reusable, _groups_members, _groups_tied])
 
 
+def _train_mode_case() -> nn.Module:
+    block = nn.Sequential(_norm(frozen=True), _norm(frozen=False))
+    stem = nn.Sequential(_norm(frozen=True), nn.Dropout(0.5))
+    deep = nn.Sequential(nn.Sequential(_norm(frozen=True), nn.Linear(3, 3)))
+    model = nn.Sequential(stem, block, nn.Dropout(0.5), nn.Linear(3, 3), deep)
+    return model.train(bool(torch.rand(()) < 0.5))
+
+
+def _train_mode_statistics(f: Callable) -> None:
+    model = _train_mode_case()
+    f(model)
+    model(torch.randn(8, 3) + 1)
+    for name in ("0.0", "1.0", "4.0.0"):
+        norm = model.get_submodule(name)[1]
+        assert norm.running_mean.eq(0).all(), (
+            "a frozen BatchNorm layer still updates its statistics"
+        )
+    assert model[1][1][1].running_mean.ne(0).any(), (
+        "a trained BatchNorm layer does not update its statistics"
+    )
+
+
+def _train_mode_modes(f: Callable) -> None:
+    model = _train_mode_case()
+    f(model)
+    assert not model[0][1].training, "the dropout inside a frozen part is still on"
+    assert model[2].training, "the dropout outside of the frozen parts is off"
+    for name, module in model.named_modules():
+        frozen = re.match(r"(0|1\.0|4\.0\.0)(\.|$)", name)
+        assert module.training != bool(frozen), (
+            f"{name} is frozen and must be in evaluation mode"
+            if frozen
+            else "modules that are trained must be in training mode"
+        )
+    model.requires_grad_(False)
+    f(model)
+    assert not any(m.training for m in model.modules()), (
+        "the whole model is frozen and must be in evaluation mode"
+    )
+
+
+def _train_mode_again(f: Callable) -> None:
+    model = _train_mode_case()
+    f(model)
+    model[0].requires_grad_(True)
+    f(model)
+    assert model[0][0][1].training, "a part that was unfrozen must be in training mode again"
+    assert not model[1][0][1].training, "the second call lost the frozen part"
+    flags = [p.requires_grad for p in model[1].parameters()]
+    assert flags == [False] * 4 + [True] * 4, "requires_grad has changed"
+
+
 def check_train_mode(answer: Callable[[nn.Module], Any]) -> Verdict:
     """Check `answer(model)`: training mode, but evaluation mode wherever everything is frozen.
 
@@ -106,55 +158,10 @@ def check_train_mode(answer: Callable[[nn.Module], Any]) -> Verdict:
     every other module is in training mode, also one without parameters.
     """
 
-    def case() -> nn.Module:
-        block = nn.Sequential(_norm(frozen=True), _norm(frozen=False))
-        stem = nn.Sequential(_norm(frozen=True), nn.Dropout(0.5))
-        deep = nn.Sequential(nn.Sequential(_norm(frozen=True), nn.Linear(3, 3)))
-        model = nn.Sequential(stem, block, nn.Dropout(0.5), nn.Linear(3, 3), deep)
-        return model.train(bool(torch.rand(()) < 0.5))
-
-    def statistics(f: Callable) -> None:
-        model = case()
-        f(model)
-        model(torch.randn(8, 3) + 1)
-        for name in ("0.0", "1.0", "4.0.0"):
-            norm = model.get_submodule(name)[1]
-            assert norm.running_mean.eq(0).all(), (
-                "a frozen BatchNorm layer still updates its statistics"
-            )
-        assert model[1][1][1].running_mean.ne(0).any(), (
-            "a trained BatchNorm layer does not update its statistics"
-        )
-
-    def modes(f: Callable) -> None:
-        model = case()
-        f(model)
-        assert not model[0][1].training, "the dropout inside a frozen part is still on"
-        assert model[2].training, "the dropout outside of the frozen parts is off"
-        for name, module in model.named_modules():
-            frozen = re.match(r"(0|1\.0|4\.0\.0)(\.|$)", name)
-            assert module.training != bool(frozen), (
-                f"{name} is frozen and must be in evaluation mode"
-                if frozen
-                else "modules that are trained must be in training mode"
-            )
-        model.requires_grad_(False)
-        f(model)
-        assert not any(m.training for m in model.modules()), (
-            "the whole model is frozen and must be in evaluation mode"
-        )
-
-    def again(f: Callable) -> None:
-        model = case()
-        f(model)
-        model[0].requires_grad_(True)
-        f(model)
-        assert model[0][0][1].training, "a part that was unfrozen must be in training mode again"
-        assert not model[1][0][1].training, "the second call lost the frozen part"
-        flags = [p.requires_grad for p in model[1].parameters()]
-        assert flags == [False] * 4 + [True] * 4, "requires_grad has changed"
-
-    return verdict(leaves(answer, "the model", but="modes"), [statistics, modes, again])
+    return verdict(
+        leaves(answer, "the model", but="modes"),
+        [_train_mode_statistics, _train_mode_modes, _train_mode_again],
+    )
 
 
 def _norm(frozen: bool) -> nn.Sequential:

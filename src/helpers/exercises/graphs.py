@@ -220,6 +220,7 @@ def _max_gradient(f: Callable) -> None:
 def _max_dtypes(f: Callable) -> None:
     x, batch, graphs = _max_draw()
     in_dtypes(lambda x: f(x, batch, graphs), lambda x: _max(x, batch, graphs), x)
+    nan_remains(f, x, batch, graphs)
 
 
 def check_max_readout(answer: Callable[[Tensor, Tensor, int], Tensor]) -> Verdict:

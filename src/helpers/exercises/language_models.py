@@ -90,6 +90,7 @@ def _next_token_loss_inside(f: Callable) -> None:
 def _next_token_loss_single(f: Callable) -> None:
     complaint = "a row with one token has no label: it adds nothing to the sum and the count"
     _next_token_loss_compare(f, [1, 4], 5, complaint)
+    _next_token_loss_compare(f, [3], 4, "wrong for a single row")
 
 
 def _next_token_loss_large(f: Callable) -> None:
@@ -281,6 +282,9 @@ def _perplexity_certain(f: Callable) -> None:
     assert math.isclose(got, 6 ** (1 / 6), rel_tol=1e-3), (
         "wrong if the loss of some labels is exactly 0: they count, too"
     )
+    nn.init.constant_(model.table.weight, math.nan)
+    got = a_float(_perplexity_asked(f, model, [(ids, ids.clone())]))
+    assert math.isnan(got), "logits of nan are hidden: the perplexity must be nan"
 
 
 def _perplexity_mode(f: Callable) -> None:

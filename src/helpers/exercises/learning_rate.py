@@ -93,6 +93,56 @@ def check_factor(answer: Callable[[int, int, int], float]) -> Verdict:
     return verdict(answer, [_factor_rises, _factor_falls, _factor_ends, _factor_edges])
 
 
+def _per_step_run(f, epochs, batches, accumulate):
+    base = 0.1 + torch.rand(()).item()
+    optimizer = one_weight(base)
+    before = optimizer.param_groups[0].copy()
+    scheduler = f(optimizer, epochs, batches, accumulate)
+    instance("a scheduler", scheduler, LRScheduler)
+    assert scheduler.optimizer is optimizer, "the scheduler belongs to another optimizer"
+    (group,) = optimizer.param_groups
+    changed = any(group[k] is not v for k, v in before.items() if k != "lr")
+    assert not changed and not optimizer.state, (
+        "the optimizer was changed: return the scheduler without a step"
+    )
+    seen = [optimizer.param_groups[0]["lr"] / base]
+    for _ in range(epochs):
+        for batch in range(batches):
+            if (batch + 1) % accumulate == 0 or batch + 1 == batches:
+                optimizer.step()
+                scheduler.step()
+                seen.append(optimizer.param_groups[0]["lr"] / base)
+    return seen
+
+
+def _per_step_compare(f, epochs, batches, accumulate):
+    seen = _per_step_run(f, epochs, batches, accumulate)
+    where = f"{epochs} epochs of {batches} batches, accumulate={accumulate}"
+    climbs = [i for i in range(1, len(seen)) if seen[i] > seen[i - 1] + 1e-9]
+    assert not climbs, f"{where}: the learning rate rises at step {climbs[0]} of {len(seen) - 1}"
+    assert abs(seen[-1]) < 1e-6, (
+        f"{where}: after the last step the factor is {seen[-1]:.3f}, expected 0"
+    )
+    for i, got in enumerate(seen):
+        want = (1 + math.cos(math.pi * i / (len(seen) - 1))) / 2
+        assert math.isclose(got, want, abs_tol=1e-6), (
+            f"{where}: after step {i} the factor is {got:.3f}, expected {want:.3f}"
+        )
+
+
+def _per_step_plain(f):
+    _per_step_compare(f, *_ints(2, 6, 1), *_ints(3, 12, 1), 1)
+
+
+def _per_step_accumulated(f):
+    _per_step_compare(f, *_ints(2, 6, 1), 3 * _ints(2, 5, 1)[0], 3)
+
+
+def _per_step_leftover(f):
+    for more in (1, 2, 3):
+        _per_step_compare(f, *_ints(2, 6, 1), 4 * _ints(2, 5, 1)[0] + more, 4)
+
+
 def check_per_step(answer: Callable[[Optimizer, int, int, int], LRScheduler]) -> Verdict:
     """Check `answer(optimizer, epochs, batches, accumulate)`: a cosine stepped with the optimizer.
 
@@ -100,54 +150,7 @@ def check_per_step(answer: Callable[[Optimizer, int, int, int], LRScheduler]) ->
     the learning rate falls as half a cosine from its base and is 0 after the last of these steps.
     """
 
-    def run(f, epochs, batches, accumulate):
-        base = 0.1 + torch.rand(()).item()
-        optimizer = one_weight(base)
-        before = optimizer.param_groups[0].copy()
-        scheduler = f(optimizer, epochs, batches, accumulate)
-        instance("a scheduler", scheduler, LRScheduler)
-        assert scheduler.optimizer is optimizer, "the scheduler belongs to another optimizer"
-        (group,) = optimizer.param_groups
-        changed = any(group[k] is not v for k, v in before.items() if k != "lr")
-        assert not changed and not optimizer.state, (
-            "the optimizer was changed: return the scheduler without a step"
-        )
-        seen = [optimizer.param_groups[0]["lr"] / base]
-        for _ in range(epochs):
-            for batch in range(batches):
-                if (batch + 1) % accumulate == 0 or batch + 1 == batches:
-                    optimizer.step()
-                    scheduler.step()
-                    seen.append(optimizer.param_groups[0]["lr"] / base)
-        return seen
-
-    def compare(f, epochs, batches, accumulate):
-        seen = run(f, epochs, batches, accumulate)
-        where = f"{epochs} epochs of {batches} batches, accumulate={accumulate}"
-        climbs = [i for i in range(1, len(seen)) if seen[i] > seen[i - 1] + 1e-9]
-        assert not climbs, (
-            f"{where}: the learning rate rises at step {climbs[0]} of {len(seen) - 1}"
-        )
-        assert abs(seen[-1]) < 1e-6, (
-            f"{where}: after the last step the factor is {seen[-1]:.3f}, expected 0"
-        )
-        for i, got in enumerate(seen):
-            want = (1 + math.cos(math.pi * i / (len(seen) - 1))) / 2
-            assert math.isclose(got, want, abs_tol=1e-6), (
-                f"{where}: after step {i} the factor is {got:.3f}, expected {want:.3f}"
-            )
-
-    def plain(f):
-        compare(f, *_ints(2, 6, 1), *_ints(3, 12, 1), 1)
-
-    def accumulated(f):
-        compare(f, *_ints(2, 6, 1), 3 * _ints(2, 5, 1)[0], 3)
-
-    def leftover(f):
-        for more in (1, 2, 3):
-            compare(f, *_ints(2, 6, 1), 4 * _ints(2, 5, 1)[0] + more, 4)
-
-    return verdict(answer, [plain, accumulated, leftover])
+    return verdict(answer, [_per_step_plain, _per_step_accumulated, _per_step_leftover])
 
 
 Build = Callable[[], tuple[nn.Module, Optimizer]]

@@ -161,6 +161,58 @@ class _Smoothed(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+def _smoothing_compare(f, c: int, eps: float, n: int = 5) -> None:
+    lead = torch.zeros(())
+    while lead.abs() < 0.3:  # else the loss hardly depends on how the labels are smoothed
+        x, y = torch.randn(n, c) * 2, torch.randint(0, c, (n,))
+        true = F.one_hot(y, c)
+        lead = (x * true - x * (1 - true) / (c - 1)).sum(1).mean()
+    soft = true * (1 - eps) + (1 - true) * eps / (c - 1)
+    got = one_number(f(x, y, eps))
+    if torch.allclose(got, F.cross_entropy(x, soft), rtol=1e-4, atol=1e-5):
+        return
+    assert not torch.allclose(got, F.cross_entropy(x, y)), "the labels are not smoothed"
+    assert not torch.allclose(got, F.cross_entropy(x, y, label_smoothing=eps)), (
+        "this is torch's recipe: it gives a share of eps to the true class as well"
+    )
+    raise AssertionError(
+        f"the loss is not that of the smoothed target for {c} classes and eps = {eps}"
+    )
+
+
+def _smoothing_tenth(f):
+    _smoothing_compare(f, 5, 0.1)
+    _smoothing_compare(f, 5, 0.1, n=1)
+
+
+def _smoothing_other(f):
+    for c in (2, 3, 30):
+        for eps in (0.05, 0.2, 0.4):
+            _smoothing_compare(f, c, eps)
+
+
+def _smoothing_none(f):
+    _smoothing_compare(f, 4, 0.0)
+    with _Smoothed() as watch:
+        _smoothing_compare(f, 4, 0.2)
+    assert watch.seen, "the target is smoothed by hand: let label_smoothing do it"
+
+
+def _smoothing_gradient(f):
+    x = torch.randn(5, 4, requires_grad=True)
+    y = torch.randint(0, 4, (5,))
+    want = F.cross_entropy(x, y, label_smoothing=0.2 * 4 / 3)
+    same_gradient(f(x, y, 0.2), want, x)
+    nan_remains(f, x, y, 0.2)
+
+
+def _smoothing_dtypes(f):
+    def right(x, y, eps):
+        return F.cross_entropy(x, y, label_smoothing=eps * 4 / 3)
+
+    in_dtypes(f, right, torch.randn(5, 4), torch.randint(0, 4, (5,)), 0.2, wider=True)
+
+
 def check_smoothing(answer: Callable[[Tensor, Tensor, float], Tensor]) -> Verdict:
     """Check `answer(logits, target, eps)`: cross-entropy smoothed onto the other classes.
 
@@ -168,50 +220,13 @@ def check_smoothing(answer: Callable[[Tensor, Tensor, float], Tensor]) -> Verdic
     of shape (N, C), `target` int64 of shape (N,), and eps is at most 0.4.
     """
 
-    def compare(f, c: int, eps: float, n: int = 5) -> None:
-        lead = torch.zeros(())
-        while lead.abs() < 0.3:  # else the loss hardly depends on how the labels are smoothed
-            x, y = torch.randn(n, c) * 2, torch.randint(0, c, (n,))
-            true = F.one_hot(y, c)
-            lead = (x * true - x * (1 - true) / (c - 1)).sum(1).mean()
-        soft = true * (1 - eps) + (1 - true) * eps / (c - 1)
-        got = one_number(f(x, y, eps))
-        if torch.allclose(got, F.cross_entropy(x, soft), rtol=1e-4, atol=1e-5):
-            return
-        assert not torch.allclose(got, F.cross_entropy(x, y)), "the labels are not smoothed"
-        assert not torch.allclose(got, F.cross_entropy(x, y, label_smoothing=eps)), (
-            "this is torch's recipe: it gives a share of eps to the true class as well"
-        )
-        raise AssertionError(
-            f"the loss is not that of the smoothed target for {c} classes and eps = {eps}"
-        )
-
-    def tenth(f):
-        compare(f, 5, 0.1)
-        compare(f, 5, 0.1, n=1)
-
-    def other(f):
-        for c in (2, 3, 30):
-            for eps in (0.05, 0.2, 0.4):
-                compare(f, c, eps)
-
-    def none(f):
-        compare(f, 4, 0.0)
-        with _Smoothed() as watch:
-            compare(f, 4, 0.2)
-        assert watch.seen, "the target is smoothed by hand: let label_smoothing do it"
-
-    def gradient(f):
-        x = torch.randn(5, 4, requires_grad=True)
-        y = torch.randint(0, 4, (5,))
-        want = F.cross_entropy(x, y, label_smoothing=0.2 * 4 / 3)
-        same_gradient(f(x, y, 0.2), want, x)
-        nan_remains(f, x, y, 0.2)
-
-    def dtypes(f):
-        def right(x, y, eps):
-            return F.cross_entropy(x, y, label_smoothing=eps * 4 / 3)
-
-        in_dtypes(f, right, torch.randn(5, 4), torch.randint(0, 4, (5,)), 0.2, wider=True)
-
-    return verdict(leaves(answer, "logits", "target"), [tenth, other, none, gradient, dtypes])
+    return verdict(
+        leaves(answer, "logits", "target"),
+        [
+            _smoothing_tenth,
+            _smoothing_other,
+            _smoothing_none,
+            _smoothing_gradient,
+            _smoothing_dtypes,
+        ],
+    )

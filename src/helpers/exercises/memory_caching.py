@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -189,6 +190,9 @@ def _mean_loss_is_right(answer: Callable[..., float]) -> None:
         assert abs(got - want) < 1e-4 * max(1, abs(want)), (
             f"over {count} batches the mean loss is {want:.4f}, you returned {got:.4f}"
         )
+    batches[0][0][0] = math.nan
+    shown = math.isnan(a_float(answer(model, iter(batches), loss_fn)))
+    assert shown, "a loss of nan is hidden: the mean must be nan"
 
 
 def _mean_loss_keeps_nothing(answer: Callable[..., float]) -> None:

@@ -13,63 +13,74 @@ from helpers.exercises import Verdict, verdict
 from helpers.exercises.tools import in_two_modes, instance, ints, leaves, unchanged
 
 
+def _count_width() -> int:
+    return int(torch.randint(2, 9, ()))
+
+
+def _count_ask(f, model):
+    got = leaves(f, "the model")(model)
+    is_pair = isinstance(got, tuple | list) and len(got) == 2
+    assert is_pair, f"expected two ints, got {got!r}"
+    return ints(list(got), "expected two ints")
+
+
+def _count_plain(f):
+    a, b = _count_width(), _count_width()
+    got, _ = _count_ask(f, nn.Linear(a, b))
+    assert got == a * b + b, "a linear layer from a to b features has a * b + b elements"
+
+
+def _count_buffers(f):
+    a = _count_width()
+    got = _count_ask(f, nn.BatchNorm1d(a))
+    assert got[0] == 2 * a, "the parameters of BatchNorm1d are only scale and shift"
+    assert got[1] == 2 * a + 1, "the buffers of BatchNorm1d are mean, variance and a counter"
+    model = nn.Linear(a, 1)
+    model.register_buffer("scratch", torch.zeros(a), persistent=False)
+    assert _count_ask(f, model)[1] == a, "a non-persistent buffer is a buffer, too"
+    model.register_buffer("ids", torch.arange(a))
+    assert _count_ask(f, model)[1] == 2 * a, "a buffer of integers is a buffer, too"
+
+
+def _count_frozen(f):
+    model = in_two_modes(nn.Sequential(nn.Linear(_count_width(), 3), nn.Linear(3, 2)))
+    model[0].requires_grad_(False)
+    assert _count_ask(f, model)[0] == 8, "a frozen parameter is counted as trainable"
+    model[1].bias.requires_grad_(False)
+    assert _count_ask(f, model)[0] == 6, "a frozen parameter is counted as trainable"
+
+
+def _count_shared(f):
+    a = _count_width()
+    layer = nn.Linear(a, a)
+    got, _ = _count_ask(f, nn.Sequential(layer, nn.ReLU(), layer))
+    assert got == a * a + a, "a layer that is used twice is counted twice"
+
+
+def _count_tied(f):
+    a, b = _count_width(), _count_width()
+    embedding, head = nn.Embedding(a, b), nn.Linear(b, a, bias=False)
+    head.weight = embedding.weight
+    got, _ = _count_ask(f, nn.Sequential(embedding, head))
+    assert got == a * b, "a weight that two layers share is counted twice"
+
+
+def _count_nested(f):
+    a = _count_width()
+    norm = nn.BatchNorm1d(a, affine=False)
+    model = nn.Sequential(nn.Sequential(nn.Sequential(nn.Linear(a, a), norm)), norm)
+    got = _count_ask(f, model)
+    assert got[0] == a * a + a, "a layer inside of a nested module is not counted"
+    assert got[1] == 2 * a + 1, "the buffers of a layer that is used twice count once"
+
+
 def check_count(answer: Callable[[nn.Module], tuple[int, int]]) -> Verdict:
     """Check `answer(model)`: trainable parameters, each counted once, and buffers, in elements."""
 
-    def width() -> int:
-        return int(torch.randint(2, 9, ()))
-
-    def ask(f, model):
-        got = leaves(f, "the model")(model)
-        is_pair = isinstance(got, tuple | list) and len(got) == 2
-        assert is_pair, f"expected two ints, got {got!r}"
-        return ints(list(got), "expected two ints")
-
-    def plain(f):
-        a, b = width(), width()
-        got, _ = ask(f, nn.Linear(a, b))
-        assert got == a * b + b, "a linear layer from a to b features has a * b + b elements"
-
-    def buffers(f):
-        a = width()
-        got = ask(f, nn.BatchNorm1d(a))
-        assert got[0] == 2 * a, "the parameters of BatchNorm1d are only scale and shift"
-        assert got[1] == 2 * a + 1, "the buffers of BatchNorm1d are mean, variance and a counter"
-        model = nn.Linear(a, 1)
-        model.register_buffer("scratch", torch.zeros(a), persistent=False)
-        assert ask(f, model)[1] == a, "a non-persistent buffer is a buffer, too"
-        model.register_buffer("ids", torch.arange(a))
-        assert ask(f, model)[1] == 2 * a, "a buffer of integers is a buffer, too"
-
-    def frozen(f):
-        model = in_two_modes(nn.Sequential(nn.Linear(width(), 3), nn.Linear(3, 2)))
-        model[0].requires_grad_(False)
-        assert ask(f, model)[0] == 8, "a frozen parameter is counted as trainable"
-        model[1].bias.requires_grad_(False)
-        assert ask(f, model)[0] == 6, "a frozen parameter is counted as trainable"
-
-    def shared(f):
-        a = width()
-        layer = nn.Linear(a, a)
-        got, _ = ask(f, nn.Sequential(layer, nn.ReLU(), layer))
-        assert got == a * a + a, "a layer that is used twice is counted twice"
-
-    def tied(f):
-        a, b = width(), width()
-        embedding, head = nn.Embedding(a, b), nn.Linear(b, a, bias=False)
-        head.weight = embedding.weight
-        got, _ = ask(f, nn.Sequential(embedding, head))
-        assert got == a * b, "a weight that two layers share is counted twice"
-
-    def nested(f):
-        a = width()
-        norm = nn.BatchNorm1d(a, affine=False)
-        model = nn.Sequential(nn.Sequential(nn.Sequential(nn.Linear(a, a), norm)), norm)
-        got = ask(f, model)
-        assert got[0] == a * a + a, "a layer inside of a nested module is not counted"
-        assert got[1] == 2 * a + 1, "the buffers of a layer that is used twice count once"
-
-    return verdict(answer, [plain, buffers, frozen, shared, tied, nested])
+    return verdict(
+        answer,
+        [_count_plain, _count_buffers, _count_frozen, _count_shared, _count_tied, _count_nested],
+    )
 
 
 def _standardized_build(f):

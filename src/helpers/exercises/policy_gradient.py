@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.losses import nan_remains
 from helpers.exercises.tools import a_tensor, between, close, in_dtypes, leaves
 from helpers.policy_gradient import discounted_returns
 
@@ -167,6 +168,7 @@ def _entropy_extremes(f):
 def _entropy_dtypes(f):
     logits, legal = _legal_batch()
     in_dtypes(lambda x: f(x, legal), lambda x: _entropy(x, legal), logits)
+    nan_remains(f, logits, legal)  # the first action is legal
 
 
 def check_legal_entropy(answer: Callable[[Tensor, Tensor], Tensor]) -> Verdict:

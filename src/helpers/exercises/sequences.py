@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
+from helpers.exercises.losses import nan_remains
 from helpers.exercises.modes import called_in_its_modes
 from helpers.exercises.tools import a_tensor, close, in_dtypes, leaves
 
@@ -81,6 +83,7 @@ def _vectors_single(f: Callable) -> None:
     _vectors_compare(f, gru, x, lengths, "wrong for a batch of one sentence")
     _vectors_compare(f, gru.eval(), x, lengths, "wrong for a GRU in eval mode")
     _vectors_compare(f, gru.double(), x.double() / 3, lengths, "wrong in float64")
+    nan_remains(partial(f, gru), x.double(), lengths)
 
 
 def check_vectors(answer: Callable[[nn.GRU, Tensor, Tensor], Tensor]) -> Verdict:
@@ -190,6 +193,7 @@ def _tag_loss_dtypes(f: Callable) -> None:
         return F.cross_entropy(logits[words], tags[words])
 
     in_dtypes(f, right, logits, tags, ids, padding, wider=True)
+    nan_remains(f, logits, tags, ids, padding)
 
 
 def check_tag_loss(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor]) -> Verdict:

@@ -64,6 +64,9 @@ def _evaluate_even(f):
     assert _evaluate_close(_evaluate_number(f(model, loader)), _evaluate_right(model, loader)), (
         "on batches of equal size it is not the mean cross-entropy per sample"
     )
+    loader[0][0][0] = math.nan
+    shown = math.isnan(_evaluate_number(f(model, loader)))
+    assert shown, "a loss of nan is hidden: the mean must be nan"
 
 
 def _evaluate_uneven(f):
