@@ -848,7 +848,7 @@ def aliases(value):
         return {key: aliases(v) for key, v in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(aliases(v) for v in value)
-    if isinstance(value, np.ndarray) and min(value.strides) > 0:
+    if isinstance(value, np.ndarray) and min(value.strides, default=1) > 0:
         return torch.from_numpy(value)
     return make_plain(value)
 

@@ -93,8 +93,9 @@ def _pad_values(f):
         assert not row[len(sample) :].any(), "the padding is not 0"
     for sizes in ([3], [1, 1]):
         shape = (len(sizes), max(sizes))
-        for got in _pad_pair(f, [torch.ones(n) for n in sizes]):
-            assert got.shape == shape, f"expected values of shape {shape}, got {tuple(got.shape)}"
+        values, real = _pad_pair(f, [torch.ones(n) for n in sizes])
+        assert values.shape == shape, f"expected values of shape {shape}, got {tuple(values.shape)}"
+        assert real.shape == shape, "expected a mask of the shape of the values"
 
 
 def _pad_mask(f):
