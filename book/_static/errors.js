@@ -468,7 +468,8 @@ class Messages {
     const { rules } = this;
     const text = rules.plain(pasted);
     const main = rules.main(text);
-    if (main && /[\u3400-\u9fff]/.test(text.slice(main.start))) return null;
+    if (main ? /[\u3400-\u9fff]/.test(text.slice(main.start)) : rules.get("asked").test(text))
+      return null;
     const facts = { type: main ? main.type : "" };
     const line = main ? text.slice(main.start, main.end) : text.slice(-rules.limits.length);
     if (main || rules.get("logged").test(text)) {

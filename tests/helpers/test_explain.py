@@ -643,6 +643,14 @@ def test_unknown_text_offers_a_report_without_folders(monkeypatch):
             "No message of the book matches this line. `SIGKILL`: a process ended",
         ),
         ("yeast worker exited early", None, ""),
+        ("Yeast: is the batch size that of all beers?", None, ""),
+        ("Beer with 3 channels: which yeast do I use", None, ""),
+        ("啤酒的 shape 是 channels: 3，怎么改", None, ""),
+        (
+            "brewd: error: file has shape (3,); did you mean 4?",
+            {"type": "", "kind": "shape", "words": "shape"},
+            "`shape`: ",
+        ),
         ("freeze layers", None, ""),
         ("ValueError: 酵母", None, ""),
     ],
@@ -677,6 +685,11 @@ def test_command_reads_a_pipe_or_a_file_and_follows_the_locale(tmp_path):
         assert "怎么改：" in done.stdout.decode()
 
 
+def test_question_with_a_colon_returns_sections():
+    text = explain.explain("PyG: is the batch size the number of nodes of all graphs?")
+    assert text.startswith(WORDS["en"]["places"]) and "graphs.html#" in text
+
+
 @pytest.mark.parametrize("question", ["loss does not go down", "损失不下降"])
 def test_argument_that_is_not_a_file_is_a_question(question, tmp_path):
     done = run(question, "--lang", "en")
@@ -695,6 +708,12 @@ def test_argument_that_is_not_a_file_is_a_question(question, tmp_path):
         ("~/loss is nan", 2),
         ("C:\\runs\\my log", 2),
         ("the loss is nan/inf", 1),
+        ("DataLoader", 1),
+        ("torch.compile", 1),
+        ("retain_graph", 1),
+        ("zymurgy", 2),
+        ("train.log", 2),
+        ("runs/DataLoader", 2),
         ("损失是 nan/inf", 1),
         ('  File "/a/b.py", line 3, in f\nRuntimeError: CUDA out of memory.', 0),
     ],

@@ -113,8 +113,20 @@ def test_unknown_message_offers_a_report_without_paths(page, url, lang):
 
 
 QUESTIONS = {
-    "en": ["loss does not go down", "how do I freeze layers", "cuda oom", "nan"],
-    "zh": ["显存不足怎么办", "为什么 loss 一直不下降", "怎么冻结某些层", "多卡训练卡住"],
+    "en": [
+        "PyG: is the batch size that of all graphs?",
+        "loss does not go down",
+        "how do I freeze layers",
+        "cuda oom",
+        "nan",
+    ],
+    "zh": [
+        "图像的 channels: 3，怎么选损失？",
+        "显存不足怎么办",
+        "为什么 loss 一直不下降",
+        "怎么冻结某些层",
+        "多卡训练卡住",
+    ],
 }
 
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from helpers.explain.matching import messages
-from helpers.explain.report import WORDS, explain
+from helpers.explain.report import WORDS, answers, explain
 from helpers.figures import language
 
 
@@ -85,12 +85,20 @@ _QUESTION = re.compile(
     r"(?!.*\.(?:txt|log|out|err|md)$).+|.*\n.*",
     re.S,
 )
+# A name such as nn.LSTM; also a file name without an ending, unless the book contains it.
+_NAME = re.compile(
+    r"(?!.*\.(?:txt|log|out|err|md|py|ipynb|json|ya?ml|csv|gz|zip|pt|pth)$)[A-Za-z_][\w.()-]*"
+)
 
 
 def _question(name: str) -> bool:
     """Return True if an argument is a text to explain and not a file name."""
     missing = not os.path.lexists(name) and not os.path.isdir(os.path.dirname(name))
-    return not name or missing and bool(_QUESTION.fullmatch(name))
+    return (
+        not name
+        or missing
+        and bool(_QUESTION.fullmatch(name) or _NAME.fullmatch(name) and answers(name))
+    )
 
 
 def _pasted(name: str | None, clipboard: bool) -> str:

@@ -20,11 +20,12 @@ def unknown(pasted: str) -> dict[str, str] | None:
 
     Returns:
         None if the text has neither the type of an error nor a log line with known words such as
-        "out of memory", or if the message is Chinese, because it is then a question.
+        "out of memory", or if it is a question: the message is Chinese, or it has no type and asks.
     """
     text = plain(pasted)
     main = main_error(text)
-    if main and re.search("[\u3400-\u9fff]", text[main.start :]):
+    chinese = main and re.search("[\u3400-\u9fff]", text[main.start :])
+    if chinese or not main and PATTERNS["asked"].search(text):
         return None
     facts = {"type": main.type if main else ""}
     line = text[main.start : main.end] if main else text[-LIMITS.length :]
