@@ -71,7 +71,7 @@ def _grep(pieces: list[str], files: list[str]) -> set[str]:
 
 
 _DRIVER = """
-import gc, importlib, json, os, sys, tempfile, warnings
+import gc, importlib, json, os, sys, tempfile, traceback, warnings
 slow = {  # imported once before the first proof that contains the word; others run earlier
     "torch": "torchvision",  # brings torch, and torch._dynamo, which each optimizer imports
     "torch.export": "torch.export",
@@ -92,11 +92,11 @@ for name, code in sorted(json.load(sys.stdin), key=lambda x: [word in x[1] for w
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.chdir(tempfile.mkdtemp(dir=sys.argv[1]))
             warnings.simplefilter("always")
-            try:
-                exec(compile(code, "<message>", "exec"), {"__name__": "__main__"})
-            except BaseException:
-                import traceback
-                traceback.print_exc()
+            for part in code.split("\\n---\\n"):
+                try:
+                    exec(compile(part, "<message>", "exec"), {"__name__": "__main__"})
+                except BaseException:
+                    traceback.print_exc()
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
@@ -109,6 +109,7 @@ for name, code in sorted(json.load(sys.stdin), key=lambda x: [word in x[1] for w
 def printed(codes: list[tuple[str, str]]) -> dict[str, str]:
     """Run each piece of code in its own process; return its stdout and stderr by name.
 
+    Parts separated by a line `---` run one after the other, each with its own variables.
     Slow packages such as PyTorch are imported once in a parent process that forks: Linux and macOS
     only.
     """
