@@ -70,7 +70,7 @@ class Rules {
     return [...text].map((c) => (this.quotes.includes(c) ? "'" : c)).join("");
   }
   // Return a pasted text as the program printed it, with one kind of quotes and of spaces: colours,
-  // HTML entities, escapes of Markdown, quote marks, boxes and hard line ends are undone.
+  // HTML entities, escapes of Markdown, quote marks, boxes, indents and hard line ends are undone.
   printed(text) {
     const { longest } = this.limits;
     const normal = text
@@ -85,7 +85,10 @@ class Rules {
     const lines = this.get("windows").test(straight)
       ? straight
       : straight.replace(this.get("escape", "g"), "");
-    return this.unwrapped(lines.replace(this.get("margin", "gm"), "").split("\n"));
+    const rows = lines.replace(this.get("margin", "gm"), "").split("\n");
+    const indents = rows.slice(1).filter(Boolean).map((row) => row.search(/[^ ]|$/));
+    const indent = indents.reduce((a, b) => Math.min(a, b), indents[0] ?? 0);
+    return this.unwrapped(rows.map((row) => row.replace(new RegExp(`^ {0,${indent}}`), "")));
   }
   // Join rows that were cut at the width of a window or page. Rows of exactly the largest width were
   // cut. If only one has this width, its end and the beginning of the next row must show it.

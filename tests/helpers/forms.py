@@ -69,6 +69,7 @@ FORMS: dict[str, Form] = {
     "cut, spaces removed": lambda text: re.sub(" +$", "", cut(80)(text), flags=re.M),
     "cut and quoted": cut(72, "> "),
     "cut with a bar": cut(80, "│ "),
+    "cut and indented": lambda text: cut(76, "    ")(text).lstrip(),
     "filled to 72": filled(72),
     "filled to 100": filled(100),
     "boxed": boxed(80),

@@ -13,7 +13,8 @@ from helpers.explain.data import DATA, ENTITIES, LIMITS, PATTERNS, QUOTES, VARIA
 def printed(text: str) -> str:
     """Return a pasted text as the program printed it, with one kind of quotes and of spaces.
 
-    Colours, HTML entities, escapes of Markdown, quote marks, boxes and hard line ends are undone.
+    Colours, HTML entities, escapes of Markdown, quote marks, boxes, a common indent and hard line
+    ends are undone.
     """
     text = PATTERNS["colour"].sub("", text[-3 * LIMITS.longest :])
     text = PATTERNS["entity"].sub(lambda m: ENTITIES.get(m[1].lower(), m[0]), text)
@@ -21,7 +22,9 @@ def printed(text: str) -> str:
     text = PATTERNS["space"].sub(" ", text.replace("\r\n", "\n")).translate(QUOTES)
     if not PATTERNS["windows"].search(text):
         text = PATTERNS["escape"].sub("", text)
-    return _unwrapped(PATTERNS["margin"].sub("", text).split("\n"))
+    first, *rest = PATTERNS["margin"].sub("", text).split("\n")
+    indent = min((len(row) - len(row.lstrip(" ")) for row in rest if row), default=0)
+    return _unwrapped([re.sub(f"^ {{0,{indent}}}", "", row) for row in (first, *rest)])
 
 
 def _unwrapped(rows: list[str]) -> str:
