@@ -69,7 +69,11 @@ def tests_of(path: str) -> set[str]:
         module = path.removeprefix("src/").removesuffix(".py").replace("/", ".")
         chosen |= {test for test, file in tests.items() if module in imports(file)}
     if path.startswith(("book/messages/", "src/helpers/explain/")):
-        chosen |= {"tests/helpers/test_explain.py", "tests/bookbuild/test_messages.py"}
+        chosen |= {
+            "tests/helpers/test_explain.py",
+            "tests/helpers/test_explain_forms.py",
+            "tests/bookbuild/test_messages.py",
+        }
     if path.startswith(SITE):
         chosen |= {"tests/site/test_build.py", "tests/site/test_published.py"}
     return chosen

@@ -3,11 +3,13 @@
 
 // Rules of the matcher, from `bookMessages.matcher` (src/bookbuild/source/matcher.yml).
 class Rules {
-  constructor({ limits, patterns, in_every_traceback: ignored, quotes, unknown }) {
+  constructor({ limits, patterns, in_every_traceback: ignored, quotes, entities, unknown }) {
     this.limits = limits;
     this.unknown = unknown;
     this.ignored = new Set(ignored);
     this.quotes = quotes;
+    this.entities = entities;
+    this.known = ""; // the words of all messages, in order
     this.patterns = patterns;
     this.compiled = new Map();
   }
@@ -57,19 +59,68 @@ class Rules {
     const end = Math.min(head.index + this.limits.length, ...next);
     return { type: head[0].split(".").pop(), start: head.index, end };
   }
+  // Return a normalized text up to the last link of a chain of exceptions, below which there is at
+  // most one traceback, or an empty text.
+  causeOf(text) {
+    const link = [...text.matchAll(this.get("chain", "g"))].at(-1);
+    if (!link || text.slice(link.index).split("Traceback (most recent").length > 2) return "";
+    return text.slice(0, link.index);
+  }
   straight(text) {
     return [...text].map((c) => (this.quotes.includes(c) ? "'" : c)).join("");
   }
-  // Normalize a message: one line, without ANSI colours and ranks, with one kind of quotes.
+  // Return a pasted text as the program printed it, with one kind of quotes and of spaces: colours,
+  // HTML entities, escapes of Markdown, quote marks, boxes, indents and hard line ends are undone.
+  printed(text) {
+    const { longest } = this.limits;
+    const normal = text
+      .slice(-3 * longest)
+      .replace(this.get("colour", "g"), "")
+      .replace(this.get("entity", "g"), (all, name) => this.entities[name.toLowerCase()] ?? all)
+      .normalize("NFKC")
+      .slice(-longest)
+      .replaceAll("\r\n", "\n")
+      .replace(this.get("space", "g"), " ");
+    const straight = this.straight(normal);
+    const lines = this.get("windows").test(straight)
+      ? straight
+      : straight.replace(this.get("escape", "g"), "");
+    const rows = lines.replace(this.get("margin", "gm"), "").split("\n");
+    const indents = rows.slice(1).filter(Boolean).map((row) => row.search(/[^ ]|$/));
+    const indent = indents.reduce((a, b) => Math.min(a, b), indents[0] ?? 0);
+    return this.unwrapped(rows.map((row) => row.replace(new RegExp(`^ {0,${indent}}`), "")));
+  }
+  // Join rows that were cut at the width of a window or page. Rows of exactly the largest width were
+  // cut. If only one has this width, its end and the beginning of the next row must show it.
+  unwrapped(rows) {
+    const widths = rows.map((row) => [...row].length);
+    const width = widths.reduce((a, b) => Math.max(a, b));
+    const several = new Set(rows.filter((_, n) => n < rows.length - 1 && widths[n] === width)).size > 1;
+    return rows
+      .map((row, n) => {
+        if (!n) return row;
+        const full = widths[n - 1] === width && width >= this.limits.narrowest;
+        const whole = !full || this.get("new_line").test(row) || !this.cut(rows[n - 1], row, several);
+        return (whole ? "\n" : "") + row;
+      })
+      .join("");
+  }
+  // Return true if a word, path, number or pair of brackets was cut between two rows; `several` is
+  // returned for halves of unknown words.
+  cut(row, after, several) {
+    const ends = `${row.slice(-80)}\n${after.slice(0, 80)}`;
+    if (this.get("cut").test(ends)) return true;
+    const [, left, right] = this.get("halves").exec(ends.toLowerCase()) || [];
+    if (left === undefined) return several;
+    if (this.known.includes(` ${left} ${right} `)) return false;
+    return several || this.known.includes(` ${left}${right} `);
+  }
+  // Normalize a message: one line, as it was printed, without ranks.
   plain(text) {
-    const normal = text.replace(this.get("colour", "g"), "").normalize("NFKC");
-    const lines = normal
-      .slice(-this.limits.longest)
-      .replace(this.get("space", "g"), " ")
+    return this.printed(text)
       .replace(this.get("line_break", "g"), "\n")
       .replace(this.get("escaped_quote", "g"), "")
-      .replace(this.get("rank", "gm"), "");
-    return this.straight(lines)
+      .replace(this.get("rank", "gm"), "")
       .replace(/[ \n]+/g, " ")
       .replace(/^ | $/g, "");
   }
@@ -198,6 +249,8 @@ class Messages {
     this.wordings = entries.flatMap((e, n) =>
       e.wordings.flatMap((text) => [...parts(text)].map((part) => new Wording(rules, part, n))),
     );
+    const all = rules.words(entries.flatMap((e) => e.wordings).join(" "));
+    rules.known = ["", ...all, ""].join(" ");
     const seen = new Map();
     for (const { literal, entry } of this.wordings)
       for (const word of literal) {
@@ -219,12 +272,19 @@ class Messages {
     return Math.max(0, ...several.map((word) => this.rare.get(word) || 0));
   }
   // Return the matching entries, best first: [{entry, score, sure, case}]. If any match is sure,
-  // only sure ones are returned, else possibly related entries.
+  // only sure ones are returned, else possibly related entries. If no match of a chain of exceptions
+  // is sure, the exceptions before the last one decide.
   find(pasted) {
+    const text = this.rules.plain(pasted);
+    const found = text ? this.found(text) : [];
+    const above = found[0]?.sure ? "" : this.rules.causeOf(text);
+    const causes = above ? this.found(above) : [];
+    return causes[0]?.sure ? causes : found;
+  }
+  // Return the entries that match a normalized text, as `find` does.
+  found(text) {
     const { rules } = this;
-    const { longest, telling, wraps, kept, shown, perhaps } = rules.limits;
-    const text = rules.plain(pasted.slice(-longest));
-    if (!text) return [];
+    const { telling, wraps, kept, shown, perhaps } = rules.limits;
     const best = this.whole(text);
     const keep = (answer) => {
       if (!best.has(answer.entry) || best.get(answer.entry).score < answer.score)
@@ -439,7 +499,7 @@ class Messages {
   }
   // Return the frames above the error that ended the program, in order.
   frames(pasted) {
-    const text = pasted.slice(-this.rules.limits.longest).replace(this.rules.get("space", "g"), " ");
+    const text = this.rules.printed(pasted);
     const message = this.rules.plain(pasted);
     const main = this.rules.main(message);
     let end = -1;

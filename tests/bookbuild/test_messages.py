@@ -14,6 +14,7 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 from click.testing import CliRunner
+from forms import CHAINS, FORMS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -458,6 +459,17 @@ def test_python_and_browser_agree_on_pasted_messages(engine):
         rows = [*csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
     for row in rows:
         same(engine, row["message"].replace("\\n", "\n"))
+
+
+ALL_FORMS = FORMS | CHAINS
+
+
+@pytest.mark.parametrize("form", ALL_FORMS)
+def test_python_and_browser_agree_on_every_form(engine, form):
+    with (ROOT / "tests/messages/pasted.tsv").open(encoding="utf8") as file:
+        rows = [*csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
+    for row in rows[[*ALL_FORMS].index(form) :: 60]:
+        same(engine, ALL_FORMS[form](row["message"].replace("\\n", "\n")))
 
 
 @given(

@@ -14,8 +14,9 @@ FILE = Path(__file__).with_name("messages.json")
 DATA = json.loads(FILE.read_text("utf8"))
 LIMITS = SimpleNamespace(**DATA["matcher"]["limits"])
 PATTERNS = {
-    name: re.compile(pattern, re.A | (re.M if name in ("rank", "head") else 0))
+    name: re.compile(pattern, re.A | (re.M if name in ("rank", "head", "margin") else 0))
     for name, pattern in DATA["matcher"]["patterns"].items()
 }
 VARIABLE, TYPE, HEAD = (PATTERNS[name] for name in ("variable", "type", "head"))
 QUOTES = str.maketrans(dict.fromkeys(DATA["matcher"]["quotes"], "'"))
+ENTITIES = DATA["matcher"]["entities"]

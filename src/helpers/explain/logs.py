@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from helpers.explain.data import HEAD, LIMITS, PATTERNS
-from helpers.explain.text import base_type, plain
+from helpers.explain.text import base_type, plain, printed
 
 
 @lru_cache(1)
@@ -51,10 +51,19 @@ def main_error(text: str) -> Main | None:
     return Main(base_type(heads[-1][0]), begin, min(ends))
 
 
+def cause_of(text: str) -> str:
+    """Return a normalized text up to the last link of a chain of exceptions, or an empty one.
+
+    The text below the link has at most one traceback.
+    """
+    links = [*PATTERNS["chain"].finditer(text)]
+    below = text[links[-1].end() :] if links else ""
+    return text[: links[-1].start()] if links and below.count("Traceback (most recent") < 2 else ""
+
+
 def frames_of(pasted: str) -> list[re.Match[str]]:
     """Return the frames above the error that ended the program, in order."""
-    text = PATTERNS["space"].sub(" ", pasted[-LIMITS.longest :])
-    message = plain(pasted)
+    text, message = printed(pasted), plain(pasted)
     main, end = main_error(message), -1
     if main:  # the same occurrence of the type in the text as pasted
         parts = text.split(main.type)

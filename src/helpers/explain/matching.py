@@ -11,7 +11,7 @@ from typing import Any
 
 from helpers.explain.conditions import related
 from helpers.explain.data import DATA, HEAD, LIMITS, PATTERNS, TYPE, VARIABLE
-from helpers.explain.logs import errors_in, main_error
+from helpers.explain.logs import cause_of, errors_in, main_error
 from helpers.explain.text import base_type, plain, squeezed, words
 from helpers.explain.wordings import Wording
 
@@ -84,11 +84,18 @@ class Messages:
     def find(self, pasted: str) -> list[Answer]:
         """Return the entries that match a pasted text: sure matches first, then by score.
 
-        If any match is sure, only sure matches are returned, else possibly related entries.
+        If any match is sure, only sure matches are returned, else possibly related entries. If no
+        match of a chain of exceptions is sure, the exceptions before the last one decide.
         """
-        text = plain(pasted[-LIMITS.longest :])
-        if not text:
-            return []
+        text = plain(pasted)
+        found = self._found(text) if text else []
+        if not (found and found[0].sure) and (above := cause_of(text)):
+            causes = self._found(above)
+            return causes if causes and causes[0].sure else found
+        return found
+
+    def _found(self, text: str) -> list[Answer]:
+        """Return the entries that match a normalized text, as `find` does."""
         best = self.whole(text)
         if not any(a.score >= LIMITS.telling and not a.entry.get("wraps") for a in best.values()):
             main = main_error(text)
