@@ -233,6 +233,13 @@ class Wording {
   }
 }
 
+// Return the messages from their columns, in which 0 stands for a missing value.
+function entriesOf(columns) {
+  const names = Object.keys(columns);
+  const entry = (n) => names.filter((name) => columns[name][n]).map((name) => [name, columns[name][n]]);
+  return columns.id.map((_, n) => Object.fromEntries(entry(n)));
+}
+
 class Messages {
   // entries: [{wordings: [wording…], wraps, cases: [{when: {name: pattern}, near}]}]
   constructor(entries, matcher) {
@@ -806,7 +813,7 @@ if (typeof document !== "undefined")
         if (!globalThis.bookMessages) return;
         const { bookMessages } = globalThis;
         const asked = field.value.trim();
-        messages ||= new Messages(bookMessages.messages, bookMessages.matcher);
+        messages ||= new Messages(entriesOf(bookMessages.columns), bookMessages.matcher);
         const candidates = asked ? messages.find(asked) : [];
         const sure = Boolean(candidates[0]?.sure);
         status.textContent = !asked ? "" : sure ? status.dataset.sure : status.dataset.searching;
@@ -816,7 +823,8 @@ if (typeof document !== "undefined")
       };
       // Show the answer of a shared address, which contains only its id.
       const shared = (id) => {
-        messages ||= new Messages(globalThis.bookMessages.messages, globalThis.bookMessages.matcher);
+        const { bookMessages } = globalThis;
+        messages ||= new Messages(entriesOf(bookMessages.columns), bookMessages.matcher);
         const entry = messages.entries.findIndex(
           (one) => one.id === id || one.cases?.some((own) => own.id === id),
         );

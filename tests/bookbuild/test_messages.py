@@ -257,7 +257,9 @@ def test_page_scripts_match_the_messages_of_the_package(book, lang):
     product = json.loads((book.root / PRODUCT).read_text("utf8"))
     matching, advice = script(book, lang, "messages.js"), script(book, lang, "errors_python.js")
     assert matching["matcher"] == product["matcher"] == message_data.matcher()
-    for whole, part in zip(product["messages"], matching["messages"], strict=True):
+    columns = matching["columns"]
+    for whole, *values in zip(product["messages"], *columns.values(), strict=True):
+        part = {name: value for name, value in zip(columns, values, strict=True) if value}
         assert part == without_advice(whole)
         own = advice[whole["id"]]
         assert own["cause"] == whole["cause"][lang]

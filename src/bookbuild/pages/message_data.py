@@ -97,7 +97,8 @@ def _columns(line: str) -> int:
 def index_script(book: Book, entries: Iterable[Entry]) -> str:
     """Return the script that sets `bookMessages`: matcher rules, and each message's matching data.
 
-    The messages are in the order of their lines in `errors.html`.
+    The messages are in the order of their lines in `errors.html`. They are stored by column, with
+    0 for a missing value, because columns compress better.
     """
 
     def matched(values: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +107,9 @@ def index_script(book: Book, entries: Iterable[Entry]) -> str:
         return kept | ({"cases": cases} if cases else {})
 
     rows = [matched(plain(book, entry)) for entry in entries]
-    return f"globalThis.bookMessages={_json({'matcher': matcher(), 'messages': rows})};\n"
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row.get(name, 0) for row in rows] for name in names}
+    return f"globalThis.bookMessages={_json({'matcher': matcher(), 'columns': columns})};\n"
 
 
 def advice(book: Book, lang: str, entry: Entry) -> dict[str, Any]:
