@@ -6,7 +6,9 @@ import gzip
 import json
 import re
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
@@ -170,14 +172,26 @@ def looked_at() -> Looked:
     return Looked()
 
 
+# Number of parts in which the pages of a language are opened, so that no test takes long.
+PARTS = 8
+
+
 @pytest.fixture(scope="module", params=LANGUAGES)
-def visits(request, unpainted, url, pages, looked_at) -> dict[str, Visit]:
-    """Open every page of a language once, and collect the facts that the tests check."""
-    return {
-        name: visit(unpainted, f"{url}/{name}", looked_at)
-        for name in pages
-        if name.startswith(f"{request.param}/")
-    }
+def visits_of(request, unpainted, url, pages, looked_at) -> Callable[[int], dict[str, Visit]]:
+    """Return a function that opens every page of a part once, and returns the collected facts."""
+    names = [name for name in pages if name.startswith(f"{request.param}/")]
+
+    @cache
+    def opened(part: int) -> dict[str, Visit]:
+        return {n: visit(unpainted, f"{url}/{n}", looked_at) for n in names[part::PARTS]}
+
+    return opened
+
+
+@pytest.fixture
+def visits(visits_of) -> dict[str, Visit]:
+    """Return the facts of all pages of a language."""
+    return {name: visit for part in range(PARTS) for name, visit in visits_of(part).items()}
 
 
 # Outputs that are wider than their box.
@@ -319,15 +333,16 @@ def axe(opened, options: dict) -> dict[str, list[str]]:
     return {v["id"]: [n["html"][:120] for n in v["nodes"]][:3] for v in violated}
 
 
+@pytest.mark.parametrize("part", range(PARTS))
+def test_pages_report_no_errors(visits_of, part):
+    assert not {n: v.errors for n, v in visits_of(part).items() if v.errors}
+
+
 def test_pages_request_no_other_host(visits, url):
     foreign = {
         n: [r for r in v.requests if not r.startswith((url, "data:"))] for n, v in visits.items()
     }
     assert not {n: r for n, r in foreign.items() if r}
-
-
-def test_pages_report_no_errors(visits):
-    assert not {n: v.errors for n, v in visits.items() if v.errors}
 
 
 def test_pages_stay_within_size_and_request_limits(visits):
