@@ -77,7 +77,7 @@
 
   // ---- the index
 
-  const { pages, columns, words } = globalThis.bookIndex;
+  const { pages, columns, words, name_form } = globalThis.bookIndex;
   const sections = columns[0].map((_, row) => columns.map((column) => column[row]));
   const SMALL = new Set(words.small.split(" "));
   const SMALL_HAN = new RegExp(words.small_han);
@@ -86,6 +86,7 @@
   const isWeak = ({ text }) => WEAK.has(stem(text.toLowerCase()));
   const SUBJECT = new Set(["title", "queries"]); // fields that name the subject of a section
   const [PAGE, ANCHOR, TITLE, TEXT, CODE, NAMES, EXPLAINED] = [0, 1, 2, 3, 4, 5, 6];
+  const NAMED = new RegExp(name_form, "g"); // words in the form of a name
   const mini = new MiniSearch({
     fields: Object.keys(BOOST),
     idField: "id",
@@ -95,7 +96,10 @@
       if (name === "id") return id;
       const section = sections[id];
       const [names, ...queries] = section[NAMES].split("\n"); // queries follow the names
-      if (name === "names") return names;
+      if (name === "names")
+        return pages[section[PAGE]][2] === "chapter"
+          ? [names, ...(section[TEXT].match(NAMED) || [])].join(" ")
+          : names;
       if (name === "queries") return queries.join("\n");
       return section[{ title: TITLE, text: TEXT, code: CODE }[name]];
     },

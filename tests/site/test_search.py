@@ -17,7 +17,13 @@ from docutils import nodes
 from docutils.utils import new_document
 from sphinx import addnodes
 
-from bookbuild.site.extensions.search_records import Section, sections, without_common_names
+from bookbuild.site.extensions.search_records import (
+    NAMED,
+    Section,
+    sections,
+    without_common_names,
+    without_named,
+)
 from bookbuild.source import texts
 from bookbuild.source.checkout import Book
 from bookbuild.source.outline import queries
@@ -724,6 +730,31 @@ def test_names_in_the_code_of_many_records_are_left_out_unless_the_prose_mention
     records += [[0, "c", "Vectors of ones", "", "", "torch.ones", ""]]
     names = [record[5] for record in without_common_names(records)]
     assert names == ["torch.cat\nquery", *[""] * 40, "torch.ones"]
+
+
+def test_names_in_the_form_of_a_name_are_stored_once():
+    prose = "optimizer.zero_grad() sets grad to None, see F.relu"
+    names = "zero_grad grad relu F.relu torch.optim.SGD optimizer.step()\nnone or zero"
+    record = without_named([0, "a", "Clear", prose, "", names, ""])
+    assert record[5] == "grad torch.optim.SGD optimizer.step()\nnone or zero"
+
+
+def test_words_in_the_form_of_a_name_in_the_prose_rank_as_names(page, url):
+    records = [
+        [0, "a", "First", "call grad afterwards and look", "", "", ""],
+        [0, "b", "Second", "call zero_grad afterwards and look", "", "", ""],
+        [1, "c", "Third", "call zero_grad afterwards and look", "", "", ""],
+    ]
+    data = {
+        "pages": [["a", "A", "chapter", 0], ["b", "B", "message", 1]],
+        "columns": [*zip(*records, strict=True)],
+        "words": search_words(),
+        "name_form": NAMED.pattern,
+    }
+    page.route("**/search-index.js", lambda r: r.fulfill(body=f"bookIndex = {json.dumps(data)}"))
+    page.goto(f"{url}/en/search.html?q=x")
+    page.wait_for_function("() => globalThis.bookSearch")
+    assert [hit["anchor"] for hit in page.evaluate(FIND, "grad")][0] == "b"
 
 
 def test_cheat_sheet_card_contains_its_lines_and_explained_section():

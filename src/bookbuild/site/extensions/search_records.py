@@ -48,6 +48,8 @@ QUERIED = re.compile(r".*#|\s*class |(?!\s*(for|return|raise|if|elif|while|yield
 WORD = re.compile(r"[A-Za-z_]\w{2,}|[一-鿿]")
 # Names that queries may contain: attributes, calls, arguments, classes; not local variables.
 PUBLIC = re.compile(r"(?<=\.)[A-Za-z_]\w{2,}|[A-Za-z_]\w{2,}(?=\(|=[^=])|(?<=class )\w+")
+# Words in the form of a name: `search.js` adds those in the prose of a chapter to the names.
+NAMED = re.compile(r"[A-Za-z]+[._][\w.]*\w|[A-Za-z_]\w*(?=\()")
 NUMBERS = re.compile(r"-?[\d.]+(?:, ?-?[\d.]+){3,}")
 _COMMON = 40  # a torch name in the code of more records is left out
 _LONG = 40  # bytes of a sentence: 13 Chinese characters
@@ -388,12 +390,15 @@ def index(app: Sphinx) -> str:
                 noted = [[anchor, title, "", "", "", ""] for anchor, title, *_ in noted]
             records += [[len(pages), *record] for record in noted]
             pages.append([page, app.env.titles[page].astext(), kind, places[whole]])
+    records = [
+        without_named(record) if pages[record[0]][2] == "chapter" else record
+        for record in without_common_names(records)
+    ]
     data = {
         "pages": pages,
-        "columns": [
-            *zip(*without_common_names(records), strict=True)
-        ],  # stored by column: compresses better
+        "columns": [*zip(*records, strict=True)],  # stored by column: compresses better
         "words": search_words(),
+        "name_form": NAMED.pattern,
     }
     return f"globalThis.bookIndex={json.dumps(data, ensure_ascii=False, separators=(',', ':'))};\n"
 
@@ -407,6 +412,14 @@ def without_common_names(records: list[list]) -> Iterator[list]:
         kept = [n for n in own if uses[n] <= _COMMON or n.rpartition(".")[2] in prose]
         _, end, queries = record[-2].partition("\n")
         yield [*record[:-2], " ".join(kept) + end + queries, record[-1]]
+
+
+def without_named(record: list) -> list:
+    """Leave out the names that the prose contains in the form of a name."""
+    named = {word for name in NAMED.findall(record[3]) for word in WORD.findall(name)}
+    names, end, queries = record[-2].partition("\n")
+    kept = " ".join(name for name in names.split(" ") if set(WORD.findall(name)) - named)
+    return [*record[:-2], kept + end + queries, record[-1]]
 
 
 def without_sphinx(app: Sphinx) -> None:
