@@ -741,8 +741,8 @@ def test_names_in_the_form_of_a_name_are_stored_once():
 
 def test_words_in_the_form_of_a_name_in_the_prose_rank_as_names(page, url):
     records = [
-        [0, "a", "First", "call grad afterwards and look", "", "", ""],
-        [0, "b", "Second", "call zero_grad afterwards and look", "", "", ""],
+        [0, "a", "First", "call zero_grad afterwards and look", "", "", ""],
+        [0, "b", "Second", "call grad afterwards and look", "", "", ""],
         [1, "c", "Third", "call zero_grad afterwards and look", "", "", ""],
     ]
     data = {
@@ -754,7 +754,7 @@ def test_words_in_the_form_of_a_name_in_the_prose_rank_as_names(page, url):
     page.route("**/search-index.js", lambda r: r.fulfill(body=f"bookIndex = {json.dumps(data)}"))
     page.goto(f"{url}/en/search.html?q=x")
     page.wait_for_function("() => globalThis.bookSearch")
-    assert [hit["anchor"] for hit in page.evaluate(FIND, "grad")][0] == "b"
+    assert [hit["anchor"] for hit in page.evaluate(FIND, "grad")][0] == "a"
 
 
 def test_cheat_sheet_card_contains_its_lines_and_explained_section():
