@@ -447,6 +447,22 @@ def test_purge_step_drops_points_of_an_interrupted_run(tmp_path, capsys):
     assert curve == [(0, 0), (1, 1), (2, 2), (3, 33), (4, 34), (5, 35)]
 
 
+@pytest.mark.parametrize(("first", "steps"), [(0, [0, 1, 2, 3]), (None, [0, 1, 2, 3, 3])])
+def test_tensorboard_without_data_server_purges_if_both_runs_pass_purge_step(
+    tmp_path, first, steps
+):
+    from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    for start, purge in ((0, first), (3, 3)):
+        with SummaryWriter(tmp_path, purge_step=purge, filename_suffix=str(start)) as writer:
+            for step in range(start, 4):
+                writer.add_scalar("loss", step, step)
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [event.step for event in events.Tensors("loss")] == steps
+
+
 def test_add_scalar_without_step_and_unnamed_hparams_are_read(tmp_path):
     from torch.utils.tensorboard import SummaryWriter
 
