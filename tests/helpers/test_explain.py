@@ -560,6 +560,13 @@ def test_question_returns_symptoms_and_sections(question, lang, symptom, section
     assert section in text
 
 
+def test_few_words_of_a_message_may_be_a_question():
+    text = explain.explain("early stopping")
+    message, _, places = text.partition(WORDS["en"]["also"])
+    assert "EarlyStopping" in message
+    assert "training_loop.html#stop-early-and-keep-the-best-weights" in places
+
+
 @pytest.mark.parametrize(
     ("question", "lang", "first"),
     [

@@ -19,6 +19,7 @@ WORDS = {
     "en": {
         "others": "It also contains:",
         "places": "No message of the book matches. Symptoms and sections that may answer:",
+        "also": "Symptoms and sections that may answer:",
         "related": "No message of the book matches. Perhaps related:",
         "perhaps": "Perhaps related:",
         "none": "Nothing in the book matches. Paste the whole traceback with its last line, or ask "
@@ -32,6 +33,7 @@ WORDS = {
     "zh": {
         "others": "这段文本里还有：",
         "places": "书中没有与之匹配的报错。下面的症状和小节可能有答案：",
+        "also": "下面的症状和小节也可能有答案：",
         "related": "书中没有与之匹配的报错。可能相关的有：",
         "perhaps": "可能相关的有：",
         "none": "书中没有匹配的内容。请粘贴完整的 traceback，包括最后一行；或者用几个词提问："
@@ -44,11 +46,14 @@ WORDS = {
     },
 }
 
+_FEW = 3  # words: a part of a message that is no longer may be a question ("early stopping")
+
 
 def explain(pasted: str, lang: str = "en") -> str:
     """Return cause, fix and section of a message, traceback or log as text for a terminal.
 
-    For a question, return matching symptoms and sections.
+    For a question, return matching symptoms and sections, also if its few words are a part of a
+    message.
 
     Args:
         pasted: the text as printed, or a question.
@@ -79,6 +84,8 @@ def explain(pasted: str, lang: str = "en") -> str:
     parts = [paragraph(matches[0], lang, own_line(pasted))]
     if matches[1:]:
         parts += [labels["others"], *(paragraph(a, lang) for a in matches[1:3])]
+    if not matches[0].whole and len(pasted.split()) <= _FEW and (places := answers(pasted, lang)):
+        parts += [labels["also"], *places]
     return "\n\n".join(parts)
 
 
