@@ -901,6 +901,11 @@ class Code:
         """All loops in the file."""
         return sorted(self.nodes_of(*LOOPS), key=place)
 
+    @cached_property
+    def outer_loops(self) -> list[ast.AST]:
+        """The outermost loops of each function."""
+        return [loop for loop in self.loops if not any(ancestors(loop, *LOOPS))]
+
     def is_display(self, node: ast.AST) -> bool:
         """Return True if a statement is the last of a notebook cell, which displays its value."""
         if not isinstance(node.parent, ast.Module):

@@ -535,31 +535,19 @@ def _reshaped(
     dims = [const(arg) for arg in args]
     if method_name == "permute":
         return reordered(input_shape, dims)
-    if method_name == "unsqueeze" and input_shape is not None and input_shape.whole and dims == [1]:
-        return Shape(
-            (*input_shape.sizes[:1], 1, *input_shape.sizes[1:]), True, len(input_shape.sizes) == 3
-        )
-    if (
-        method_name == "transpose"
-        and input_shape is not None
-        and input_shape.whole
-        and len(dims) == 2
-    ):
-        order = [*range(len(input_shape.sizes))]
+    if input_shape is None or not input_shape.whole:
+        return None
+    sizes = input_shape.sizes
+    if method_name == "unsqueeze" and dims == [1]:
+        return Shape((*sizes[:1], 1, *sizes[1:]), True, len(sizes) == 3)
+    if method_name == "transpose" and len(dims) == 2:
+        order = [*range(len(sizes))]
         if not all(isinstance(axis, int) and -len(order) <= axis < len(order) for axis in dims):
             return None
         order[dims[0]], order[dims[1]] = order[dims[1]], order[dims[0]]
         return reordered(input_shape, order)
-    kept = argument(node, "keepdim")
-    if (
-        method_name in ("mean", "sum")
-        and input_shape is not None
-        and input_shape.whole
-        and kept is None
-    ):
+    if method_name in ("mean", "sum") and argument(node, "keepdim") is None:
         dim = argument(node, "dim")
         dims = dims or [const(axis) for axis in getattr(dim, "elts", [dim])]
-        return (
-            without(input_shape, dims) if dims and all(isinstance(d, int) for d in dims) else None
-        )
+        return without(input_shape, dims) if dims else None
     return None

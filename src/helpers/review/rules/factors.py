@@ -6,7 +6,7 @@ import re
 from helpers.review.code import has_parameter
 from helpers.review.registry import rule
 from helpers.review.rules.formulas import number
-from helpers.review.syntax import ancestors, argument, const, method, name_of, receiver
+from helpers.review.syntax import ancestors, argument, const, method, name_of, operands, receiver
 from helpers.review.tracing import is_loss_call
 
 _MOVES = ("to", "cuda", "type_as", "float", "view", "expand", "expand_as", "unsqueeze", "reshape")
@@ -237,7 +237,9 @@ def noise_drawn_again(code):
             mixed = code.resolved(tensor)
             if isinstance(mixed, ast.BinOp) and isinstance(mixed.op, ast.Add):
                 used = [
-                    _noise(code, factor) for side in _summands(mixed) for factor in factors(side)
+                    _noise(code, factor)
+                    for side in operands(mixed, ast.Add)
+                    for factor in factors(side)
                 ]
                 used = [name for name in used if name is not None]
                 passed = {drawn, *used} & {_PASSED}
@@ -262,12 +264,6 @@ def _compared_pairs(code):
         squared = squared or getattr(parent, "attr", "") in ("square", "abs", "pow", "norm")
         if isinstance(node.op, ast.Sub) and squared:
             yield node, [node.left, node.right]
-
-
-def _summands(node):
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return [*_summands(node.left), *_summands(node.right)]
-    return [node]
 
 
 _PASSED = ast.Pass()  # a parameter, with noise only as its default

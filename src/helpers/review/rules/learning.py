@@ -17,6 +17,7 @@ from helpers.review.syntax import (
     method,
     name_of,
     names_in,
+    operands,
     place,
     receiver,
 )
@@ -369,7 +370,7 @@ def mask_added(code):
     for node in code.nodes_of(ast.BinOp):
         if not isinstance(node.op, ast.Add) or isinstance(node.parent, ast.BinOp):
             continue
-        terms = list(_terms(node))
+        terms = operands(node, ast.Add)
         if len(terms) != 3 or not any(
             re.search(r"(?i)reward|^r$", ast.unparse(t)) for t in terms[:1]
         ):
@@ -385,14 +386,6 @@ def mask_added(code):
             )
         ):
             yield node
-
-
-def _terms(node):
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        yield from _terms(node.left)
-        yield from _terms(node.right)
-    else:
-        yield node
 
 
 @rule("rl-target-frozen", "wrong")

@@ -21,6 +21,7 @@ from helpers.review.syntax import (
     names_in,
     place,
     receiver,
+    stored_names,
 )
 from helpers.review.tracing import construction
 
@@ -525,11 +526,7 @@ def done_unused(code):
         trains = re.search(r"backward\(|(?i:loss|criterion)\w*\(", source)
         if not re.search(r"(?i)gamma|discount", source) or not trains:
             continue
-        stored = {
-            n.id
-            for n in descendants(function)
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-        }
+        stored = stored_names(function)
         stored |= {parameter.arg for parameter in function.args.args}
         unused = {n for n in stored if _DONE.fullmatch(n) if not code.uses(function, n)}
         for node in descendants(function):

@@ -50,22 +50,21 @@ def _rounded(code, call):
     return receiver(call) if not code.called(call) else None
 
 
-def _is_logit(code, node):
-    """Return True for a model's output that is passed to a loss with logits, without a sigmoid."""
+def _unreshaped(node):
     for _ in range(4):
         if (
             method(node) in ("squeeze", "view", "flatten", "detach", "cpu", "float")
             and receiver(node) is not None
         ):
             node = receiver(node)
+    return node
+
+
+def _is_logit(code, node):
+    """Return True for a model's output that is passed to a loss with logits, without a sigmoid."""
+    node = _unreshaped(node)
     name = name_of(node)
-    value = code.value(node) if name else node
-    for _ in range(4):
-        if (
-            method(value) in ("squeeze", "view", "flatten", "detach", "cpu", "float")
-            and receiver(value) is not None
-        ):
-            value = receiver(value)
+    value = _unreshaped(code.value(node) if name else node)
     if not isinstance(value, ast.Call) or not is_model(code, value.func):
         return False
     if is_activation(code, node, {"sigmoid", "softmax"}):

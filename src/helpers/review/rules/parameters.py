@@ -528,15 +528,7 @@ def _group_not_appended(code):
 def groups_of_weights(code):
     """Groups of only `m.weight` and `m.bias`: any other `nn.Parameter` is in no group."""
     yield from _group_not_appended(code)
-    owned = {
-        name.removeprefix("self.")
-        for node in code.classes.values()
-        for name, values in node.attributes.items()
-        if any(
-            code.called(assignment.value) == "nn.Parameter" and _requires_grad(assignment.value)
-            for assignment in values
-        )
-    } - {"weight", "bias"}
+    owned = _own_parameters(code) - {"weight", "bias"}
     for loop in code.nodes_of(ast.For) if owned else ():
         module = name_of(
             loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) else loop.target
@@ -574,5 +566,15 @@ def groups_of_weights(code):
             yield loop
 
 
-def _requires_grad(call):
-    return const(argument(call, "requires_grad", 1)) is not False
+def _own_parameters(code):
+    """Return the attributes to which local classes assign an `nn.Parameter` that is trained."""
+    return {
+        name.removeprefix("self.")
+        for node in code.classes.values()
+        for name, values in node.attributes.items()
+        if any(
+            code.called(assignment.value) == "nn.Parameter"
+            and const(argument(assignment.value, "requires_grad", 1)) is not False
+            for assignment in values
+        )
+    }

@@ -114,9 +114,7 @@ def _autocasts(code, node):
 @rule("mixed-no-update", "wrong")
 def no_update(code):
     """`scaler.step(optimizer)` without `scaler.update()`."""
-    for loop in code.loops:
-        if any(ancestors(loop, *LOOPS)):
-            continue
+    for loop in code.outer_loops:
         order = events(code, loop, 3)
         kinds = {event.kind for event in order}
         if "scaled" in kinds and "update" not in kinds and "update(" not in code.source:
@@ -132,9 +130,7 @@ def _is_scaled(code, call):
 @rule("mixed-plain-step", "wrong")
 def plain_step(code):
     """`scaler.scale(loss).backward()` followed by `optimizer.step()`: scaled gradients are used."""
-    for loop in code.loops:
-        if any(ancestors(loop, *LOOPS)):
-            continue
+    for loop in code.outer_loops:
         order = events(code, loop, 2)
         scaled = [e for e in order if e.kind == "backward" and _is_scaled(code, e.call)]
         plain = [e for e in order if e.kind == "backward" and e not in scaled]
@@ -155,9 +151,7 @@ def half_without_scaler(code):
     """`with torch.autocast("cuda", dtype=torch.float16)` and `loss.backward()`: no GradScaler."""
     if re.search(r"(?i)scaler|bfloat16|bf16|accelerat|lightning|fabric|apex", code.source):
         return
-    for loop in code.loops:
-        if any(ancestors(loop, *LOOPS)):
-            continue
+    for loop in code.outer_loops:
         order = events(code, loop, 2)
         blocks = [
             block
