@@ -185,17 +185,13 @@ def _of_call(code: Code, node: ast.Call, depth: int) -> int | None:
     if _MADE.match(name) and node.args:
         return _of_list(code, node.args[0], depth)
     operand = node.args[0] if name and node.args else receiver(node) if not name else None
-    if operand is None or _is_self(operand):
+    if operand is None or name_of(operand) == "self":
         return None
     if _SAME.match(method_name):
         if method_name in ("fit_transform", "transform"):
             return 2 if method_name == "fit_transform" else None
         return axes(code, operand, depth)
     return None if name else _reshaped(code, node, operand, depth)
-
-
-def _is_self(node: ast.AST) -> bool:
-    return name_of(node) == "self"
 
 
 def _reshaped(code: Code, node: ast.Call, operand: ast.AST, depth: int) -> int | None:

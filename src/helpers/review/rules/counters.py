@@ -65,11 +65,7 @@ def _last_sum(code, node, name):
         if loop.scope is node.scope and loop.end_lineno < node.lineno and batch_loop(code, loop)
     ]
     loops = [loop for loop in loops if name in _sums(code, loop)]
-    values = [
-        assignment
-        for assignment in node.scope.assigned.get(name, ())
-        if assignment.end < place(node)
-    ]
+    values = code.assigned_before(node.scope, name, node)
     if not loops or not values or const(values[-1].value) != 0:
         return None
     return loops[-1] if values[-1].end < place(loops[-1]) else None

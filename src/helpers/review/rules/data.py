@@ -484,7 +484,7 @@ def _before_loop(code, value, loop):
 
 def _over_folds(node):
     for call in descendants(node):
-        if isinstance(call, ast.Call) and method(call) == "split":
+        if method(call) == "split":
             return bool(re.search(r"(?i)fold|^kf|^skf|^cv", ast.unparse(call.func)))
     return False
 

@@ -69,7 +69,7 @@ def _probability(code, node):
     """Return texts of a probability: its own, and `ce` of `exp(-ce)`."""
     shown = {ast.unparse(node)}
     value = code.resolved(node) if name_of(node) else node
-    if isinstance(value, ast.Call) and method(value) == "exp":
+    if method(value) == "exp":
         inner = next(factors(operand(code, value)), None) if operand(code, value) else None
         shown |= {ast.unparse(inner)} if inner is not None else set()
     return shown
@@ -82,7 +82,7 @@ def _logarithm(code, node):
     if isinstance(value, ast.UnaryOp):
         value = value.operand
         names.add(ast.unparse(value))
-    if isinstance(value, ast.Call) and method(value) in ("log", "log1p"):
+    if method(value) in ("log", "log1p"):
         inner = operand(code, value)
         clamped = method(inner) in ("clamp", "clip")
         inner = operand(code, inner) if clamped else inner
@@ -142,7 +142,7 @@ def _rises(code, node, depth=0):
     if name_of(node):
         value = code.value(node)
         return _rises(code, value, depth + 1) if isinstance(value, ast.AST) else None
-    if isinstance(node, ast.Call) and method(node) == "exp":
+    if method(node) == "exp":
         return _sign(code, operand(code, node))
     if (base := power(code, node)) is not None:
         return _sign(code, base[1], True) if (number(code, base[0]) or 0) >= 1000 else None

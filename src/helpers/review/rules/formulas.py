@@ -54,7 +54,7 @@ def _goes_to_softmax(code, call):
     parent = call.parent
     if isinstance(parent, ast.Attribute) and parent.attr == "softmax":
         return True
-    if isinstance(parent, ast.Call) and method(parent) == "softmax":
+    if method(parent) == "softmax":
         return True
     name = name_of(parent.targets[0]) if isinstance(parent, ast.Assign) else None
     name = name_of(receiver(call)) if isinstance(parent, ast.Expr) else name
@@ -250,7 +250,7 @@ def _products(code):
 
 def _exponent(code, node):
     """Return `x` of `torch.exp(x)` and `x.exp()`."""
-    if not isinstance(node, ast.Call) or method(node) not in ("exp", "exp_"):
+    if method(node) not in ("exp", "exp_"):
         return None
     return node.args[0] if code.called(node) == "torch.exp" and node.args else receiver(node)
 
@@ -399,11 +399,7 @@ def _whole_term(node):
     sign = 1
     while True:
         parent = node.parent
-        if (
-            isinstance(parent, ast.Call)
-            and method(parent) in ("sum", "mean")
-            and node in parent.args
-        ):
+        if method(parent) in ("sum", "mean") and node in parent.args:
             node = parent
         elif isinstance(parent, ast.Attribute) and parent.attr in ("sum", "mean"):
             node = parent.parent

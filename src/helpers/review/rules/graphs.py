@@ -275,7 +275,6 @@ def _is_detached_before(code, name, loop, call):
     values = loop.scope.assigned.get(name, ())
     return any(
         assignment.end < place(call)
-        and isinstance(assignment.value, ast.Call)
         and method(assignment.value) in ("item", "detach", "float", "numpy", "cpu")
         for assignment in values
     )

@@ -18,7 +18,6 @@ from helpers.review.syntax import (
     name_of,
     names_in,
     operands,
-    place,
     receiver,
 )
 from helpers.review.tracing import is_loss_call
@@ -166,11 +165,7 @@ def _bootstrapped(code):
         added = isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)
         if not added or not re.search(r"(?i)gamma|discount", ast.unparse(node.value)):
             continue
-        before = [
-            assignment
-            for assignment in node.scope.assigned.get(name, ())
-            if assignment.end < place(loop)
-        ]
+        before = code.assigned_before(node.scope, name, loop)
         first = before[-1].value if before else None
         first = code.resolved(first)
         if _of_network(code, first) and not _CUTS.search(code.source_of(function)):
@@ -344,20 +339,12 @@ def _network_calls(code, node, depth):
 
 
 def _in_loss(code, node, target):
-    source = (
-        code.source_of(code.function_of(node))
-        if code.function_of(node) is not code.tree
-        else code.source
-    )
+    source = code.source_of(code.function_of(node))
     return "backward(" in source and len(re.findall(rf"\b{re.escape(target)}\b", source)) > 1
 
 
 def _is_cut(code, node, target):
-    source = (
-        code.source_of(code.function_of(node))
-        if code.function_of(node) is not code.tree
-        else code.source
-    )
+    source = code.source_of(code.function_of(node))
     name = re.escape(target)
     return re.search(
         rf"{name}\.(detach|data|item)|{name} = .*(detach|\.data\b)|requires_grad", source
@@ -490,7 +477,7 @@ def reduced_before_product(code):
         for side, other in ((node.left, node.right), (node.right, node.left)):
             side = side.operand if isinstance(side, ast.UnaryOp) else side
             value = code.resolved(side)
-            if not isinstance(value, ast.Call) or method(value) not in ("mean", "sum"):
+            if method(value) not in ("mean", "sum"):
                 continue
             reduces_all = not value.keywords and len(value.args) == bool(code.called(value))
             operand = value.args[0] if code.called(value) and value.args else receiver(value)
@@ -503,7 +490,7 @@ def reduced_before_product(code):
 def _is_summed(code, node):
     """Return whether the product is the argument of a sum or a mean."""
     parent = node.parent
-    if isinstance(parent, ast.Call) and code.called(parent) in ("torch.sum", "torch.mean"):
+    if code.called(parent) in ("torch.sum", "torch.mean"):
         return True
     return isinstance(parent, ast.Attribute) and parent.attr in ("sum", "mean")
 
@@ -601,7 +588,7 @@ def _real_for_detached(code):
             for other_call in detached
             if re.search(r"(?i)fake|gen", name_of(receiver(other_call)) or "")
         ]
-        if fake and isinstance(target, ast.Call) and method(target) in ("ones", "ones_like"):
+        if fake and method(target) in ("ones", "ones_like"):
             yield call
 
 
@@ -707,11 +694,7 @@ def fake_not_detached(code):
             name,
         ):
             continue
-        function = (
-            code.source_of(code.function_of(call))
-            if code.function_of(call) is not code.tree
-            else code.source
-        )
+        function = code.source_of(code.function_of(call))
         if "detach" in function or "no_grad" in function or "retain_graph" in function:
             continue
         again = re.search(r"(?i)\bg\w*_?loss|loss_?g", function)

@@ -195,7 +195,7 @@ def scaled_before_split(code):
         if not call.args:
             continue
         value = code.resolved(call.args[0])
-        if isinstance(value, ast.Call) and method(value) == "fit_transform":
+        if method(value) == "fit_transform":
             constructor = receiver(value)
             constructor = code.value(constructor) if name_of(constructor) else constructor
             if re.search(
@@ -268,7 +268,7 @@ def _split_later(code, node, names):
 def _statistic_of(code, node, data):
     """Return True for `data.mean()` or `np.mean(data)` of all data, even through a name."""
     value = code.resolved(node)
-    value = value if isinstance(value, ast.Call) and method(value) in ("mean", "min") else None
+    value = value if method(value) in ("mean", "min") else None
     operand = value.args[0] if value is not None and code.called(value) and value.args else None
     operand = receiver(value) if value is not None and not code.called(value) else operand
     return isinstance(operand, ast.Name) and operand.id == data.id

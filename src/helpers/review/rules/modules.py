@@ -300,7 +300,7 @@ def _runs_in_forward(code, call, function):
         or isinstance(parent, ast.Assign)
         and parent.targets[0]
     )
-    name = name_of(target) if target else None
+    name = name_of(target)
     if not isinstance(target, ast.Name):
         return False
     names = {name} | {

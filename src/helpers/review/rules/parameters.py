@@ -44,7 +44,7 @@ def _model(call):
         names = [ast.unparse(key) if key else "" for key in params.elts[0].keys]
         position = names.index("'params'") if "'params'" in names else None
         params = params.elts[0].values[position] if position is not None else None
-    if isinstance(params, ast.Call) and method(params) == "parameters" and receiver(params):
+    if method(params) == "parameters" and receiver(params):
         return name_of(receiver(params))
     return None
 
@@ -175,7 +175,7 @@ def _in_optimizers(code):
 def _is_moved_leaf(code, value):
     if isinstance(value, ast.BinOp):
         return any(_is_leaf(code, side) for side in (value.left, value.right))
-    if isinstance(value, ast.Call) and method(value) in ("to", "cuda", "double", "half"):
+    if method(value) in ("to", "cuda", "double", "half"):
         return _is_leaf(code, receiver(value))
     return False
 
@@ -349,7 +349,7 @@ def _imported_class(code, value):
 def _trainable(code, value):
     if isinstance(value, Part):
         return False
-    while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
+    while method(value) in ("to", "cuda") and receiver(value):
         value = receiver(value)
     return isinstance(value, ast.Call) and (
         LAYERS.match(code.called(value)) is not None or learns(code, value)
@@ -493,7 +493,7 @@ def rebuilt_model(code):
 
 def _constructed_class(code, value):
     """Return the class that a call instantiates, even moved to a device."""
-    while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
+    while method(value) in ("to", "cuda") and receiver(value):
         value = receiver(value)
     name = name_of(value.func) if isinstance(value, ast.Call) else None
     known = name in code.classes or name and name[:1].isupper() and not code.dotted(value.func)

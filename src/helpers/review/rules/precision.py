@@ -102,13 +102,9 @@ def clip_misplaced(code):
 def autocast_around(code):
     """The loop with `optimizer.step()` is inside one `torch.autocast`."""
     for node in code.nodes_of(ast.With):
-        if _autocasts(code, node):
+        if any(code.called(item.context_expr) == "amp.autocast" for item in node.items):
             if any(isinstance(child, LOOPS) and steps(code, child) for child in code.walk(node)):
                 yield node
-
-
-def _autocasts(code, node):
-    return any(code.called(item.context_expr) == "amp.autocast" for item in node.items)
 
 
 @rule("mixed-no-update", "wrong")

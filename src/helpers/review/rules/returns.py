@@ -41,11 +41,7 @@ def _reduced_ancestor(node):
     """Climb from an expression over `.mean()`, `torch.sum(…)` and sums; None if it is negated."""
     while True:
         parent = node.parent
-        called = (
-            isinstance(parent, ast.Call)
-            and method(parent) in ("mean", "sum")
-            and node in parent.args
-        )
+        called = method(parent) in ("mean", "sum") and node in parent.args
         if (
             called
             or isinstance(parent, ast.Attribute)

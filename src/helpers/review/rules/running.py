@@ -124,7 +124,7 @@ def _adds_to_earlier_value(code, loop, name, call):
     if "[" in name:
         return False
     values = loop.scope.assigned.get(name, ())
-    before = [assignment for assignment in values if assignment.end < place(loop)]
+    before = code.assigned_before(loop.scope, name, loop)
     if not before:
         return False
     fresh = [
@@ -321,7 +321,7 @@ def _gradient_of(code, name):
     """Return whether the name is `autograd.grad(…, inputs=mixed)[0]` of over two axes."""
     value = code.value(name)
     value = value.value if isinstance(value, ast.Subscript) else getattr(value, "value", value)
-    if not isinstance(value, ast.Call) or method(value) != "grad":
+    if method(value) != "grad":
         return False
     mixed = argument(value, "inputs", 1)
     mixed = mixed.elts[0] if isinstance(mixed, ast.List | ast.Tuple) and mixed.elts else mixed

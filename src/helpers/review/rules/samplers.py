@@ -61,16 +61,12 @@ def _adds_noise(code, node, loop):
             if factor not in drawn
         ]
         written = " ".join(
-            ast.unparse(factor) for factor in (*factors, *others) if _is_node(factor)
+            ast.unparse(factor) for factor in (*factors, *others) if isinstance(factor, ast.AST)
         )
         if len(drawn) == 1 and others and re.search(r"(?i)beta", written):
             if not _POSTERIOR.search(written):
                 return True
     return False
-
-
-def _is_node(node):
-    return isinstance(node, ast.AST)
 
 
 def _is_noise(code, node, loop):

@@ -44,7 +44,7 @@ def best_alias(code):
         for name, values in scope.assigned.items():
             for assignment in values:
                 value = _shallow(code, assignment.value)
-                if isinstance(value, ast.Call) and method(value) == "state_dict":
+                if method(value) == "state_dict":
                     if _kept_best(code, assignment, value) and _loaded_or_saved(
                         code, scope, name, assignment, value
                     ):

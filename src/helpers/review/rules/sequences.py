@@ -162,7 +162,7 @@ def _takes_last(code, forward, name):
 def _pools_second(code, forward, name):
     """Return whether `out.mean(dim=1)` or `out[:, 0]` of a transformer is one vector per sample."""
     for node in code.walk(forward):
-        if isinstance(node, ast.Call) and method(node) == "mean" and not code.called(node):
+        if method(node) == "mean" and not code.called(node):
             base, dim = receiver(node), const(argument(node, "dim", 0))
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
             base, dim = node.value, 1 if last_step(node, (0, -1)) else None

@@ -253,9 +253,7 @@ def plain_tensor(code):
                 continue
             assignment = values[0]
             value, _moved = assignment.value, False
-            while (
-                isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value)
-            ):
+            while method(value) in ("to", "cuda") and receiver(value):
                 value, _moved = receiver(value), True
             if _left_on_cpu(code, node, name, assignment):
                 yield assignment.statement

@@ -257,7 +257,7 @@ def training_value_kept(code):
     ]:
         held = re.match(r"(?i)(self\.)?(val|valid|test|eval)\w*$", name_of(receiver(call)) or "")
         node = call.args[0] if held and len(call.args) == 1 else None
-        while isinstance(node, ast.Call) and method(node) in ("item", "cpu", "detach"):
+        while method(node) in ("item", "cpu", "detach"):
             node = receiver(node)
         if not isinstance(node, ast.Name) or re.search(r"(?i)val|test|eval", node.id):
             continue
