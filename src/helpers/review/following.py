@@ -87,7 +87,7 @@ def _search(code: Code, reports: dict[str, list[ast.AST]]) -> None:
     for call in code.calls:
         name = code.called(call)
         if name == "nn.Sequential":
-            outside.layer(call, None, None, call)
+            outside.layer(call, None, None)
         elif name.endswith("summary"):
             _summary(code, reports, call, name)
         elif not name and (call.owner is None or call.owner.name not in modules):
@@ -106,7 +106,7 @@ def _summary(code: Code, reports: dict[str, list[ast.AST]], call: ast.Call, name
     if constructor is not None and sizes and all(sizes):
         sizes = sizes if name.startswith("torchinfo") else [ANY, *sizes]
         input_shape = Shape(tuple(sizes), True, len(sizes) == 4)
-        ForwardPass(code, reports, None, {}).layer(constructor, None, input_shape, constructor)
+        ForwardPass(code, reports, None, {}).layer(constructor, None, input_shape)
 
 
 class ForwardPass:
@@ -232,7 +232,7 @@ class ForwardPass:
         constructor = constructed(self.code, node.func, self.frame)
         if constructor is not None:
             input_shape = self.shape(node.args[0]) if len(node.args) >= 1 else None
-            return self.layer(constructor, self.frame, input_shape, node, node)
+            return self.layer(constructor, self.frame, input_shape, node)
         base = receiver(node)
         if base is None or name_of(base) == "self":
             return self._local(node)
@@ -252,7 +252,7 @@ class ForwardPass:
         return ForwardPass(self.code, self.reports, frame, inputs, self.nested + 1).run(function)
 
     def layer(
-        self, constructor: ast.Call, frame, input_shape: Shape | None, site, call=None
+        self, constructor: ast.Call, frame, input_shape: Shape | None, call=None
     ) -> Shape | None:
         """Return the shape that a layer returns for an input, and record a mismatch."""
         name = self.code.called(constructor)
@@ -262,9 +262,7 @@ class ForwardPass:
                 return None
             for part in parts:
                 inner = constructed(self.code, part, frame)
-                input_shape = (
-                    self.layer(inner, frame, input_shape, inner) if inner is not None else None
-                )
+                input_shape = self.layer(inner, frame, input_shape) if inner is not None else None
             return input_shape
         if name.startswith("nn."):
             return _apply(self, constructor, name, input_shape, call or constructor)

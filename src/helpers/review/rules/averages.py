@@ -337,7 +337,7 @@ def _returned_beside(code):
             name = value.id if isinstance(value, ast.Name) else ""
             if re.fullmatch(r"(\w+_)?(acc(uracy)?|f1|iou|dice|auc|mae|rmse)\d?", name) and (
                 code.assigned_before(node.scope, name, node)
-                and all(_only_in(code, v, loop) for v in node.scope.assigned[name])
+                and all(_only_in(v, loop) for v in node.scope.assigned[name])
                 and not any(
                     isinstance(n, ast.AugAssign) and name_of(n.target) == name
                     for n in descendants(loop)
@@ -389,7 +389,7 @@ def _replaced_each_time(code, loop, name):
     replaced = [
         assignment
         for assignment in assignments
-        if name not in _read_by(assignment.value) and _only_in(code, assignment, loop)
+        if name not in _read_by(assignment.value) and _only_in(assignment, loop)
     ]
     calls = [assignment for assignment in replaced if isinstance(assignment.value, ast.Call)]
     added = rf"(append|update|add)\([^\n]*\b{name}\b|\+= *[^\n]*\b{name}\b"
@@ -402,7 +402,7 @@ def _read_by(value):
     return names_in(expression)
 
 
-def _only_in(code, assignment, loop):
+def _only_in(assignment, loop):
     """Return whether an assignment is in the loop, or assigns a number before it."""
     number = isinstance(assignment.value, ast.AST) and const(assignment.value) is not None
     outer = [*ancestors(assignment.statement, ast.For)]

@@ -216,15 +216,11 @@ def batch_of_all(code):
         ):
             continue
         names = [child for child in descendants(node.left) if isinstance(child, ast.Name)]
-        if (
-            len(names) == 1
-            and _of_one_batch(code, loop, names[0])
-            and not _is_added_up(code, loop, node)
-        ):
+        if len(names) == 1 and _of_one_batch(loop, names[0]) and not _is_added_up(code, loop, node):
             yield node
 
 
-def _of_one_batch(code, loop, name):
+def _of_one_batch(loop, name):
     """Return True for a count of right predictions that the loop computes and does not sum."""
     values = loop.scope.assigned.get(name.id, ())
     inner = [assignment for assignment in values if is_inside(assignment.statement, loop)]

@@ -203,7 +203,7 @@ def _index_is_doubled(code, node, depth=0):
             return False
         parts = [*_signed_factors(code, base[1])]
         return any(code.const(part) in (2, 2.0) for part in parts) and any(
-            _by_two(code, part) for part in parts
+            _by_two(part) for part in parts
         )
     if isinstance(node, ast.BinOp):
         return any(_index_is_doubled(code, side, depth + 1) for side in (node.left, node.right))
@@ -212,7 +212,7 @@ def _index_is_doubled(code, node, depth=0):
     )
 
 
-def _by_two(code, node):
+def _by_two(node):
     """Return whether a node is `arange(0, d, 2)`, or the variable of `range(0, d, 2)`."""
     if isinstance(node, ast.Name):
         for loop in ancestors(node, ast.For):

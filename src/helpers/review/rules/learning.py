@@ -169,7 +169,7 @@ def _bootstrapped(code):
         first = before[-1].value if before else None
         first = code.resolved(first)
         if _of_network(code, first) and not _CUTS.search(code.source_of(function)):
-            if any(_is_target_of_loss(code, call, name) for call in code.callers.get(function, ())):
+            if any(_is_target_of_loss(code, call) for call in code.callers.get(function, ())):
                 yield node
 
 
@@ -179,7 +179,7 @@ def _of_network(code, node):
     return isinstance(node, ast.Call) and is_model(code, node.func) and not no_graph(code, node)
 
 
-def _is_target_of_loss(code, call, name):
+def _is_target_of_loss(code, call):
     """Return whether the result of the call is the target of a loss, without `detach`."""
     result = name_of(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
     if result is None or no_graph(code, call):

@@ -215,7 +215,7 @@ def _standardized_before_slices(code):
         if re.search(r"(?i)label|target|class|(^|_)(y|ids?|idx|index)$", name or "y"):
             continue  # numbers that begin at 0
         if _standardized(code, node.value) or _by_function(code, node.value, name):
-            if _split_later(code, node, _names_computed_from(code, node, name)):
+            if _split_later(code, node, _names_computed_from(node, name)):
                 yield node
 
 
@@ -274,7 +274,7 @@ def _statistic_of(code, node, data):
     return isinstance(operand, ast.Name) and operand.id == data.id
 
 
-def _names_computed_from(code, node, name):
+def _names_computed_from(node, name):
     """Return the name and the names computed from it in its scope, as windows and tensors."""
     names = {name}
     for _ in range(3):
@@ -351,9 +351,7 @@ def _scaled_before_slices(code):
             target = part.parent.targets[0] if isinstance(part.parent, ast.Assign) else None
             if isinstance(part.slice, ast.Slice) and part.slice.step is None:
                 bounds[_part_or_test(name_of(target) or "")] = part.slice
-        later = name and _split_later(
-            code, call.parent, _names_computed_from(code, call.parent, name)
-        )
+        later = name and _split_later(code, call.parent, _names_computed_from(call.parent, name))
         if later or _parts_by_share(code, parts, name):
             yield call
             continue

@@ -69,10 +69,10 @@ def _is_logit(code, node):
         return False
     if is_activation(code, node, {"sigmoid", "softmax"}):
         return False
-    return _goes_to_logit_loss(code, name_of(value.func), name)
+    return _goes_to_logit_loss(code, name_of(value.func))
 
 
-def _goes_to_logit_loss(code, model, name):
+def _goes_to_logit_loss(code, model):
     """Return whether an output of the same model is an argument of a loss with logits."""
     for call in code.calls:
         logits = (
@@ -104,11 +104,7 @@ def patience_not_reset(code):
             continue
         best = {n for n in names_in(branch.test) if re.search(r"(?i)best|min|max", n)}
         renewed = {name_of(t) for s in branch.body if isinstance(s, ast.Assign) for t in s.targets}
-        if (
-            best & renewed
-            and _compared_with_patience(code, name)
-            and not _counter_is_reset(code, node)
-        ):
+        if best & renewed and _compared_with_patience(code, name) and not _counter_is_reset(node):
             yield node
 
 
@@ -120,7 +116,7 @@ def _compared_with_patience(code, name):
     )
 
 
-def _counter_is_reset(code, node):
+def _counter_is_reset(node):
     """Return whether a line other than the first assigns a number to the counter."""
     name = name_of(node.target)
     values = list(node.scope.assigned.get(name, ()))

@@ -548,12 +548,12 @@ def done_not_stored(code):
         kept = _MASK.search(argument_source) or re.search(
             r"(?i)discount|gamma|1(\.0)? - |\bd\b", argument_source
         )
-        if not is_transition or kept or not _has_done(code, function):
+        if not is_transition or kept or not _has_done(function):
             continue
         yield from _unmasked(code, call)
 
 
-def _has_done(code, function):
+def _has_done(function):
     """Return whether `done` is a result of `env.step(action)` in this function."""
     return any(
         method(assignment.value.value if hasattr(assignment.value, "index") else assignment.value)

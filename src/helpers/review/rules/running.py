@@ -41,7 +41,7 @@ def decay_overwritten(code):
         if len(least) != 1 or len(least[0].args) != 2 or name not in map(name_of, least[0].args):
             continue
         other = next(arg for arg in least[0].args if name_of(arg) != name)
-        if _rises(code, other) and _in_each_step(code, node, name):
+        if _rises(code, other) and _in_each_step(node, name):
             yield node
 
 
@@ -63,7 +63,7 @@ def _rises(code, node):
     )
 
 
-def _in_each_step(code, node, name):
+def _in_each_step(node, name):
     """Return whether a method other than `__init__`, or a loop, updates the setting."""
     if name.startswith("self.") and node.owner is not None:
         assignments = [

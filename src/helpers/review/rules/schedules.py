@@ -239,11 +239,11 @@ def plateau_with_best(code):
             scheduler = code.called(construction(code, receiver(call)))
             nodes = [node for node in descendants(call.args[0]) if isinstance(node, ast.Name)]
             named = [node for node in nodes if re.match(r"(?i)best_|.*_best$", node.id)]
-            if scheduler == "sched.ReduceLROnPlateau" and named and _running_best(code, named[0]):
+            if scheduler == "sched.ReduceLROnPlateau" and named and _running_best(named[0]):
                 yield call
 
 
-def _running_best(code, node):
+def _running_best(node):
     """Return whether the name keeps the best value, assigned in an `if`, by `min` or by `max`."""
     for assignment in node.scope.assigned.get(node.id, ()):
         test = next(ancestors(assignment.statement, ast.If), None)

@@ -297,7 +297,7 @@ def scaled_by_model(code):
                 continue
             scores = call.args[0]
             scores = code.value(scores) if isinstance(scores, ast.Name) else scores
-            root = _root_argument(code, scores.right) if _is_division(scores) else None
+            root = _root_argument(scores.right) if _is_division(scores) else None
             if root is not None and name_of(root) in split_width:
                 yield scores
 
@@ -320,7 +320,7 @@ def _is_division(node):
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
 
 
-def _root_argument(code, node):
+def _root_argument(node):
     """Return `d` of `d ** 0.5`, `d ** (1 / 2)` and `math.sqrt(d)`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         return node.left if ast.unparse(node.right) in ("0.5", "1 / 2") else None
