@@ -35,7 +35,7 @@ TESTS := tests/site tests/colab tests/bookbuild tests/helpers tests/gpu
 # Remove packages whose versions each PyTorch pins.
 OF_TORCH := grep -viE '^(filelock|fsspec|jinja2|markupsafe|mpmath|networkx|sympy|typing_extensions)=='
 
-.PHONY: book editions chinese-font test rest built quick live lab lint check release unit notebooks notebooks-zh validated colab site
+.PHONY: book editions chinese-font test rest built quick live lab lint check release notebooks notebooks-zh validated colab
 .PHONY: versions newest newest-site notebooks-branch conda warnings wheels gpu bench clean
 .DEFAULT_GOAL := book
 
@@ -81,9 +81,6 @@ check: $(VENV)/book
 release: $(VENV)/book
 	$(BIN)/book check --release
 
-unit: $(VENV)/ready
-	$(PROVE) tests/bookbuild tests/helpers tests/gpu
-
 # `make check` requires the same code and outputs in both languages, so `notebooks-zh` only tests
 # that the translated comments change no output.
 notebooks: $(VENV)/ready
@@ -97,9 +94,6 @@ validated: $(VENV)/ready
 
 colab: $(VENV)/ready
 	$(PROVE) --dist load tests/colab
-
-site: $(VENV)/ready built
-	$(PROVE) tests/site
 
 live: $(VENV)/ready
 	$(BIN)/book build

@@ -146,7 +146,7 @@ def serve(port: int) -> None:
     """Serve the built site on 127.0.0.1."""
     from bookbuild.site import server
 
-    server.serve(Book.find().root / "_build/site", port)
+    server.serve(Book.find().site, port)
 
 
 @main.command()

@@ -18,7 +18,6 @@ DATA = json.loads(convolve.convolve_explorer().data)
 N = len(convolve.FEATURES)
 X = torch.tensor(convolve.FEATURES)
 PAIRS = list(itertools.combinations(range(N), 2))
-START = [PAIRS.index(pair) for pair in convolve.EDGES]
 
 
 def adjacency(pairs, loops: bool) -> torch.Tensor:

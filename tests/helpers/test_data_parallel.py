@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 from torch.nn.parallel import scatter_gather
+from verdicts import expect
 
 from helpers import data_parallel
 from helpers.demos import data_parallel as demos
@@ -322,7 +323,7 @@ def clears_the_gradients(model, shards):
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("answer", "says"),
     [
         (in_the_gradients, "the gradient of 0.weight of model was changed"),
         (clears_the_gradients, "the gradient of 0.weight of model was changed"),
@@ -336,10 +337,9 @@ def clears_the_gradients(model, shards):
         (lambda model, shards: None, "expected a list"),
     ],
 )
-def test_check_shard_gradients_rejects_wrong_answers(answer, message):
+def test_check_shard_gradients_rejects_wrong_answers(answer, says):
     for _ in range(5):
-        verdict = exercises.check_shard_gradients(answer)
-        assert not verdict.passed and message in verdict.message, verdict
+        expect(exercises.check_shard_gradients(answer), says)
 
 
 def by_sums(model, shards):
@@ -470,7 +470,7 @@ def load_vague(model, checkpoint):
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("answer", "says"),
     [
         (load_nothing, "was accepted, but 0.weight did not change"),
         (load_strictly, "with the prefix 'module.' does not load"),
@@ -485,9 +485,8 @@ def load_vague(model, checkpoint):
         (load_vague, "does not name it"),
     ],
 )
-def test_check_load_rejects_wrong_answers(answer, message):
-    verdict = exercises.check_load(answer)
-    assert not verdict.passed and message in verdict.message, verdict
+def test_check_load_rejects_wrong_answers(answer, says):
+    expect(exercises.check_load(answer), says)
 
 
 def load_through_a_wrapper(model, checkpoint):

@@ -19,6 +19,7 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
+from verdicts import expect
 
 from helpers import ddp_worker, distributed
 from helpers.demos import distributed as demos
@@ -569,7 +570,7 @@ def mean_in_half(values, all_reduce):
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("answer", "says"),
     [
         (mean_in_half, "values of about 1000: rank 0 finds inf"),
         (mean_of_means, "values: rank 0 finds"),
@@ -590,10 +591,9 @@ def mean_in_half(values, all_reduce):
         (lambda values, all_reduce: 1 / 0, "ZeroDivisionError"),
     ],
 )
-def test_check_mean_rejects_wrong_answers(answer, message):
+def test_check_mean_rejects_wrong_answers(answer, says):
     before = threading.active_count()
-    verdict = exercises.check_mean(answer)
-    assert not verdict.passed and message in verdict.message, verdict
+    expect(exercises.check_mean(answer), says)
     assert threading.active_count() == before
 
 
@@ -735,7 +735,7 @@ def restores_the_state(n, rank, world, epoch):
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("answer", "says"),
     [
         (each_its_own_shuffle, "random state of torch was changed"),
         (one_shuffle_for_all_epochs, "two epochs have the same order"),
@@ -760,9 +760,8 @@ def restores_the_state(n, rank, world, epoch):
         (seeds_python, "the random state of random was changed"),
     ],
 )
-def test_check_partition_rejects_wrong_answers(answer, message):
-    verdict = exercises.check_partition(answer)
-    assert not verdict.passed and message in verdict.message, verdict
+def test_check_partition_rejects_wrong_answers(answer, says):
+    expect(exercises.check_partition(answer), says)
 
 
 def test_check_partition_rejects_an_irreproducible_order():

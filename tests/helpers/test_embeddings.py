@@ -285,25 +285,19 @@ def test_optimizers_support_or_reject_sparse_gradients(make, says):
     assert (table.weight != before).any(1).tolist() == [False, True, False, False, False]
 
 
-@pytest.mark.parametrize(("momentum", "rows"), [(0, [2]), (0.9, [1, 2])])
-def test_momentum_updates_rows_of_earlier_batches_with_sparse_gradients(momentum, rows):
-    table = nn.Embedding(5, 2, sparse=True)
-    optimizer = torch.optim.SGD(table.parameters(), 0.1, momentum=momentum)
-    for word in (1, 2):
-        before = table.weight.clone()
-        optimizer.zero_grad()
-        table(torch.tensor([word])).sum().backward()
-        optimizer.step()
-    assert (table.weight != before).any(1).nonzero().flatten().tolist() == rows
-
-
 @pytest.mark.parametrize(
-    ("optimizer", "rows"),
-    [(torch.optim.SGD, [2]), (torch.optim.Adam, [1, 2]), (torch.optim.AdamW, [0, 1, 2, 3, 4])],
+    ("sparse", "optimizer", "options", "rows"),
+    [
+        (True, torch.optim.SGD, {}, [2]),
+        (True, torch.optim.SGD, {"momentum": 0.9}, [1, 2]),
+        (False, torch.optim.SGD, {}, [2]),
+        (False, torch.optim.Adam, {}, [1, 2]),
+        (False, torch.optim.AdamW, {}, [0, 1, 2, 3, 4]),
+    ],
 )
-def test_dense_step_updates_the_expected_rows(optimizer, rows):
-    table = nn.Embedding(5, 2)
-    optimizer = optimizer(table.parameters(), lr=0.1)
+def test_step_also_updates_rows_of_earlier_batches(sparse, optimizer, options, rows):
+    table = nn.Embedding(5, 2, sparse=sparse)
+    optimizer = optimizer(table.parameters(), lr=0.1, **options)
     for word in (1, 2):
         before = table.weight.clone()
         optimizer.zero_grad()

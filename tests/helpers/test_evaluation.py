@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import sk, tm
 from torch import nn
-from verdicts import seeding
+from verdicts import expect, seeding
 
 from helpers import evaluation
 from helpers.demos import evaluation as demos
@@ -620,9 +620,7 @@ def accuracy(count=True, evaluate=True, quiet=True, restore=None, result=float):
 def test_check_accuracy_accepts_right_and_rejects_wrong_answers(answer, says):
     for seed in range(5):
         torch.manual_seed(seed)
-        verdict = exercises.check_accuracy(answer)
-        assert verdict.passed == (says is None), verdict
-        assert says is None or says in verdict.message, verdict
+        expect(exercises.check_accuracy(answer), says)
 
 
 def right_mistaken(matrix, c, k):
@@ -682,9 +680,7 @@ def by_count(matrix, c, k):
 def test_check_mistaken_for_accepts_right_and_rejects_wrong_answers(answer, says):
     for seed in range(5):
         torch.manual_seed(seed)
-        verdict = exercises.check_mistaken_for(answer)
-        assert verdict.passed == (says is None), verdict
-        assert says is None or says in verdict.message, verdict
+        expect(exercises.check_mistaken_for(answer), says)
 
 
 def matrix_of(batches, c):
@@ -744,9 +740,7 @@ def with_nan(batches, c):
 def test_check_macro_f1_accepts_right_and_rejects_wrong_answers(answer, says):
     for seed in range(5):
         torch.manual_seed(seed)
-        verdict = exercises.check_macro_f1(answer)
-        assert verdict.passed == (says is None), verdict
-        assert says is None or says in verdict.message, verdict
+        expect(exercises.check_macro_f1(answer), says)
 
 
 def test_check_mistaken_for_rejects_skipping_the_largest_entry():

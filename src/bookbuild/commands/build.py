@@ -8,7 +8,7 @@ from pathlib import Path
 from bookbuild import pages
 from bookbuild.editions import edition
 from bookbuild.site import sphinx_build
-from bookbuild.source.checkout import Book, BookError
+from bookbuild.source.checkout import Book
 
 
 def build(book: Book, kinds: Iterable[str] = ()) -> list[Path]:
@@ -35,9 +35,6 @@ def offer(book: Book, kinds: Iterable[str]) -> list[Path]:
     Raises:
         BookError: there is no site, or an edition could not be made.
     """
-    site = book.root / "_build/site"
-    if not (site / "index.html").is_file():
-        raise BookError(f"there is no site in {site}: run `book build` first")
-    paths = [path for kind in kinds for path in edition.make(book, site, book.address, kind)]
-    edition.link(site, paths)
+    paths = [path for kind in kinds for path in edition.make(book, book.site, book.address, kind)]
+    edition.link(book.site, paths)
     return paths

@@ -108,7 +108,7 @@ def _page(edition: Edition, name: str, kept: set[str], still: bool) -> Page:
     for drawing in article.find_all("svg"):
         restore_svg_names(drawing)
     _ask(soup, article, words(edition.lang, "questions")["key"])
-    _unfold(soup, article, edition.words["solution"])
+    _unfold(article, edition.words["solution"])
     _explorers(soup, article, edition, name, still)
     for link in article.select("a[href]"):
         _rewrite_link(link, edition, name, kept)
@@ -174,7 +174,7 @@ def _move_result(soup: BeautifulSoup, cell: Tag | None, place: Tag) -> None:
         place.insert_after(code)
 
 
-def _unfold(soup: BeautifulSoup, article: Tag, solution: str) -> None:
+def _unfold(article: Tag, solution: str) -> None:
     """Unfold folded parts; replace each summary line by a title, for solutions by `solution`."""
     for fold in article.find_all("details"):
         title, code = fold.summary.extract(), "hide" in fold.get("class", [])

@@ -68,6 +68,11 @@ def _config(book: Book, lang: str) -> dict[str, Any]:
     return config
 
 
+def language_of(app: Sphinx) -> str:
+    """Return the language of this build, `"en"` or `"zh"`: the name of its source folder."""
+    return Path(app.srcdir).name
+
+
 @cache
 def book_of(app: Sphinx) -> Book:
     """Return the book whose pages Sphinx builds."""

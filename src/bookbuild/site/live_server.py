@@ -31,7 +31,7 @@ from bookbuild.notebooks.figures import in_language
 from bookbuild.pages.markdown import inline
 from bookbuild.site.extensions.cell_markup import Traceback
 from bookbuild.site.extensions.code_blocks import LightFormatter
-from bookbuild.source.checkout import Book, BookError
+from bookbuild.source.checkout import Book
 from bookbuild.source.templates import render
 from bookbuild.source.words import words
 from helpers.review.cells import after
@@ -305,9 +305,7 @@ def live(book: Book, port: int = 8888, browser: bool = True) -> None:
     Raises:
         BookError: the site was not built, or `BOOK_CUDA` has an invalid value.
     """
-    site, notebooks = book.root / "_build/site", book.root / "book"
-    if not (site / "index.html").is_file():
-        raise BookError(f"there is no site in {site}: run `book build` first")
+    site, notebooks = book.site, book.root / "book"
     gpu = prepare_kernels()
     token = secrets.token_hex(24)
     app = LiveServer.instance(

@@ -7,8 +7,6 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from bookbuild.source.checkout import BookError
-
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *args: object) -> None:
@@ -27,13 +25,7 @@ def server(site: Path, port: int = 8000) -> ThreadingHTTPServer:
 
 
 def serve(site: Path, port: int = 8000) -> None:
-    """Serve the site until Ctrl+C, and print its address.
-
-    Raises:
-        BookError: `site` was not built.
-    """
-    if not (site / "index.html").is_file():
-        raise BookError(f"there is no site in {site}: run `book build` first")
+    """Serve a folder until Ctrl+C, and print its address."""
     with server(site, port) as http:
         print(f"Reading on http://127.0.0.1:{http.server_port}/ (Ctrl+C stops)", flush=True)
         print("`make live` also runs the cells on the page.", flush=True)

@@ -223,6 +223,18 @@ class Book:
         reference = (name for part, names in self.parts if part == REFERENCE for name in names)
         return [*self.chapters, *(name for name in reference if self.text(name).exists())]
 
+    @property
+    def site(self) -> Path:
+        """The folder of the built site.
+
+        Raises:
+            BookError: the site was not built.
+        """
+        folder = self.root / "_build/site"
+        if not (folder / "index.html").is_file():
+            raise BookError(f"there is no site in {folder}: run `book build` first")
+        return folder
+
     def text(self, chapter: str) -> Path:
         """Return the path of a chapter's text, which contains both languages."""
         return self.root / "book" / "text" / f"{chapter}.md"

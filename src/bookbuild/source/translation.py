@@ -87,7 +87,7 @@ def compare(
     removed = {s.partition(" ")[2]: s for name, s in stamps.items() if name not in pieces}
     current, outdated = {}, []
     for name, words in pieces.items():
-        if why := _missing(text, name, words):
+        if why := _missing(name, words):
             outdated.append(Outdated(text.name, name, words.zh_line or words.line, why))
             if name in stamps:
                 current[name] = stamps[name]
@@ -104,7 +104,7 @@ def compare(
     return current, outdated
 
 
-def _missing(text: Text, name: str, words: Words) -> str | None:
+def _missing(name: str, words: Words) -> str | None:
     """Return the reason why a piece has no usable Chinese, or None if it has."""
     if name.endswith("/comments"):
         number = len(words.en.split("\n")) if words.en else 0

@@ -7,10 +7,10 @@ import re
 from typing import Any
 
 from helpers.review.code import Code, Part, has_parameter
-from helpers.review.history import fitted_loader
+from helpers.review.history import fitted_loader, returned_item
 from helpers.review.kinds import kind
 from helpers.review.syntax import argument, const, is_inside, is_open, method, name_of, receiver
-from helpers.review.tracing import construction, layers
+from helpers.review.tracing import construction, dataset_of, layers
 
 _DEEPEST = 12
 _FILLED = {"rand", "randn", "zeros", "ones", "empty"}
@@ -100,14 +100,7 @@ def _of_part(code: Code, part: Part, depth: int) -> int | None:
 
 def _batch(code: Code, loader: ast.AST, index: int, depth: int) -> int | None:
     """Return the number of axes of tensor `index` in a loader's batch."""
-    constructor = construction(code, loader)
-    if (
-        code.called(constructor) != "data.DataLoader"
-        or is_open(constructor)
-        or argument(constructor, "collate_fn")
-    ):
-        return None
-    sample = _sample(code, argument(constructor, "dataset", 0), index, depth)
+    sample = _sample(code, dataset_of(code, loader), index, depth)
     return None if sample is None else sample + 1
 
 
@@ -123,10 +116,8 @@ def _sample(code: Code, dataset: Any, index: int, depth: int) -> int | None:
     if name == "data.TensorDataset":
         count = axes(code, value.args[index], depth) if index < len(value.args) else None
         return None if not count else count - 1
-    get = code.functions.get((name_of(value.func), "__getitem__"))
-    values = code.return_values(get)
-    is_tuple = len(values) == 1 and isinstance(values[0], ast.Tuple) and index < len(values[0].elts)
-    return axes(code, values[0].elts[index], depth) if is_tuple else None
+    item = returned_item(code, value, index)
+    return None if item is None else axes(code, item, depth)
 
 
 def _sliced(code: Code, node: ast.Subscript, depth: int) -> int | None:
@@ -194,17 +185,13 @@ def _of_call(code: Code, node: ast.Call, depth: int) -> int | None:
     if _MADE.match(name) and node.args:
         return _of_list(code, node.args[0], depth)
     operand = node.args[0] if name and node.args else receiver(node) if not name else None
-    if operand is None or _is_self(operand):
+    if operand is None or name_of(operand) == "self":
         return None
     if _SAME.match(method_name):
         if method_name in ("fit_transform", "transform"):
             return 2 if method_name == "fit_transform" else None
         return axes(code, operand, depth)
     return None if name else _reshaped(code, node, operand, depth)
-
-
-def _is_self(node: ast.AST) -> bool:
-    return name_of(node) == "self"
 
 
 def _reshaped(code: Code, node: ast.Call, operand: ast.AST, depth: int) -> int | None:

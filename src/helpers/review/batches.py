@@ -8,8 +8,8 @@ import re
 from helpers.review.code import Code
 from helpers.review.constants import number
 from helpers.review.sizes import ANY, Shape
-from helpers.review.syntax import argument, const, is_open
-from helpers.review.tracing import construction
+from helpers.review.syntax import argument, const
+from helpers.review.tracing import construction, dataset_of
 
 _IMAGES = {
     "MNIST": (1, 28, 28),
@@ -30,21 +30,9 @@ _KEPT = re.compile(
 )
 
 
-def _dataset(code: Code, loader: ast.AST) -> ast.AST | None:
-    """Return the construction of the dataset of a DataLoader with the default `collate_fn`."""
-    constructor = construction(code, loader)
-    if (
-        code.called(constructor) != "data.DataLoader"
-        or is_open(constructor)
-        or argument(constructor, "collate_fn")
-    ):
-        return None
-    return construction(code, argument(constructor, "dataset", 0))
-
-
 def image_batch(code: Code, loader: ast.AST) -> Shape | None:
     """Return the shape of a batch of images from a dataset of torchvision."""
-    dataset = _dataset(code, loader)
+    dataset = construction(code, dataset_of(code, loader))
     name = code.called(dataset)
     sizes = _IMAGES.get(name.rpartition(".")[2]) if name.startswith("torchvision.") else None
     if sizes is None:
@@ -98,7 +86,7 @@ _CLASSES = {
 
 def classes(code: Code, loader: ast.AST) -> int | None:
     """Return the number of classes of a dataset of torchvision with only its own labels."""
-    dataset = _dataset(code, loader)
+    dataset = construction(code, dataset_of(code, loader))
     name = code.called(dataset)
     if not name.startswith("torchvision.") or argument(dataset, "target_transform"):
         return None

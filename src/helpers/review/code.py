@@ -597,7 +597,7 @@ class Code:
 
     @cached_property
     def _generators(self) -> set[ast.AST]:
-        """Return the functions that contain `yield`."""
+        """Functions that contain `yield`."""
         return {node.scope for node in self.nodes_of(ast.Yield, ast.YieldFrom)}
 
     @cached_property
@@ -621,6 +621,11 @@ class Code:
             if not exclusive(assignment.statement, node):
                 return assignment
         return self._later_in_loop(values[position : position + 20], node)
+
+    def assigned_before(self, scope: ast.AST, name: str, node: ast.AST) -> list[Assignment]:
+        """Return the assignments to a name in a scope that end before a node."""
+        values = scope.assigned.get(name, ())
+        return [assignment for assignment in values if assignment.end < place(node)]
 
     def _later_in_loop(self, values: list[Assignment], node: ast.AST) -> Assignment | None:
         """Return an assignment below the node in the same loop, made by an earlier iteration."""
@@ -900,6 +905,11 @@ class Code:
     def loops(self) -> list[ast.AST]:
         """All loops in the file."""
         return sorted(self.nodes_of(*LOOPS), key=place)
+
+    @cached_property
+    def outer_loops(self) -> list[ast.AST]:
+        """The outermost loops of each function."""
+        return [loop for loop in self.loops if not any(ancestors(loop, *LOOPS))]
 
     def is_display(self, node: ast.AST) -> bool:
         """Return True if a statement is the last of a notebook cell, which displays its value."""

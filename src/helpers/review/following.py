@@ -87,7 +87,7 @@ def _search(code: Code, reports: dict[str, list[ast.AST]]) -> None:
     for call in code.calls:
         name = code.called(call)
         if name == "nn.Sequential":
-            outside.layer(call, None, None, call)
+            outside.layer(call, None, None)
         elif name.endswith("summary"):
             _summary(code, reports, call, name)
         elif not name and (call.owner is None or call.owner.name not in modules):
@@ -106,7 +106,7 @@ def _summary(code: Code, reports: dict[str, list[ast.AST]], call: ast.Call, name
     if constructor is not None and sizes and all(sizes):
         sizes = sizes if name.startswith("torchinfo") else [ANY, *sizes]
         input_shape = Shape(tuple(sizes), True, len(sizes) == 4)
-        ForwardPass(code, reports, None, {}).layer(constructor, None, input_shape, constructor)
+        ForwardPass(code, reports, None, {}).layer(constructor, None, input_shape)
 
 
 class ForwardPass:
@@ -232,7 +232,7 @@ class ForwardPass:
         constructor = constructed(self.code, node.func, self.frame)
         if constructor is not None:
             input_shape = self.shape(node.args[0]) if len(node.args) >= 1 else None
-            return self.layer(constructor, self.frame, input_shape, node, node)
+            return self.layer(constructor, self.frame, input_shape, node)
         base = receiver(node)
         if base is None or name_of(base) == "self":
             return self._local(node)
@@ -252,7 +252,7 @@ class ForwardPass:
         return ForwardPass(self.code, self.reports, frame, inputs, self.nested + 1).run(function)
 
     def layer(
-        self, constructor: ast.Call, frame, input_shape: Shape | None, site, call=None
+        self, constructor: ast.Call, frame, input_shape: Shape | None, call=None
     ) -> Shape | None:
         """Return the shape that a layer returns for an input, and record a mismatch."""
         name = self.code.called(constructor)
@@ -262,9 +262,7 @@ class ForwardPass:
                 return None
             for part in parts:
                 inner = constructed(self.code, part, frame)
-                input_shape = (
-                    self.layer(inner, frame, input_shape, inner) if inner is not None else None
-                )
+                input_shape = self.layer(inner, frame, input_shape) if inner is not None else None
             return input_shape
         if name.startswith("nn."):
             return _apply(self, constructor, name, input_shape, call or constructor)
@@ -535,31 +533,19 @@ def _reshaped(
     dims = [const(arg) for arg in args]
     if method_name == "permute":
         return reordered(input_shape, dims)
-    if method_name == "unsqueeze" and input_shape is not None and input_shape.whole and dims == [1]:
-        return Shape(
-            (*input_shape.sizes[:1], 1, *input_shape.sizes[1:]), True, len(input_shape.sizes) == 3
-        )
-    if (
-        method_name == "transpose"
-        and input_shape is not None
-        and input_shape.whole
-        and len(dims) == 2
-    ):
-        order = [*range(len(input_shape.sizes))]
+    if input_shape is None or not input_shape.whole:
+        return None
+    sizes = input_shape.sizes
+    if method_name == "unsqueeze" and dims == [1]:
+        return Shape((*sizes[:1], 1, *sizes[1:]), True, len(sizes) == 3)
+    if method_name == "transpose" and len(dims) == 2:
+        order = [*range(len(sizes))]
         if not all(isinstance(axis, int) and -len(order) <= axis < len(order) for axis in dims):
             return None
         order[dims[0]], order[dims[1]] = order[dims[1]], order[dims[0]]
         return reordered(input_shape, order)
-    kept = argument(node, "keepdim")
-    if (
-        method_name in ("mean", "sum")
-        and input_shape is not None
-        and input_shape.whole
-        and kept is None
-    ):
+    if method_name in ("mean", "sum") and argument(node, "keepdim") is None:
         dim = argument(node, "dim")
         dims = dims or [const(axis) for axis in getattr(dim, "elts", [dim])]
-        return (
-            without(input_shape, dims) if dims and all(isinstance(d, int) for d in dims) else None
-        )
+        return without(input_shape, dims) if dims else None
     return None

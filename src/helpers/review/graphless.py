@@ -31,7 +31,7 @@ def graphless(code: Code, node: Any, depth: int = 0) -> bool:
     if node is None or depth > _DEEPEST:
         return False
     if isinstance(node, Part):
-        return _part_is_graphless(code, node, depth + 1)
+        return _part_is_graphless(code, node)
     if isinstance(node, ast.Name):
         value = code.value(node)
         if isinstance(value, ast.List):
@@ -58,7 +58,7 @@ def _all_graphless(code: Code, nodes: Any, depth: int) -> bool:
     return bool(nodes) and all(graphless(code, node, depth + 1) for node in nodes)
 
 
-def _part_is_graphless(code: Code, part: Part, depth: int) -> bool:
+def _part_is_graphless(code: Code, part: Part) -> bool:
     """Return True for indices from `max` and `topk`, and for variables of a loop over data."""
     if part.index is None or isinstance(part.value, ast.Name):
         loop_item = part if part.index is None else code.value(part.value)

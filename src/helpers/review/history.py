@@ -8,7 +8,7 @@ from typing import Any
 
 from helpers.review.code import Code, Part, has_parameter
 from helpers.review.syntax import argument, const, is_open, method, name_of
-from helpers.review.tracing import construction
+from helpers.review.tracing import dataset_of
 
 _LONGEST = 24
 _ALIKE = re.compile(  # functions whose first argument has the values of the result
@@ -79,14 +79,7 @@ def fitted_loader(code: Code, batch: ast.Name) -> ast.AST | None:
 
 def _of_batch(code: Code, loader: ast.AST | None, index: int) -> Any:
     """Return the expression of item `index` of a sample of a loader's dataset."""
-    constructor = construction(code, loader)
-    if (
-        code.called(constructor) != "data.DataLoader"
-        or is_open(constructor)
-        or argument(constructor, "collate_fn")
-    ):
-        return None
-    return _of_sample(code, argument(constructor, "dataset", 0), index)
+    return _of_sample(code, dataset_of(code, loader), index)
 
 
 def _of_sample(code: Code, dataset: Any, index: int, depth: int = 0) -> Any:
@@ -100,10 +93,15 @@ def _of_sample(code: Code, dataset: Any, index: int, depth: int = 0) -> Any:
         return _of_sample(code, value.args[0], index, depth + 1)
     if name == "data.TensorDataset":
         return value.args[index] if index < len(value.args) and not is_open(value) else None
-    get = code.functions.get((name_of(value.func), "__getitem__"))
+    return returned_item(code, value, index)
+
+
+def returned_item(code: Code, dataset: ast.Call, index: int) -> ast.AST | None:
+    """Return the expression of item `index` that `__getitem__` of a local dataset returns."""
+    get = code.functions.get((name_of(dataset.func), "__getitem__"))
     values = code.return_values(get)
-    is_tuple = len(values) == 1 and isinstance(values[0], ast.Tuple) and index < len(values[0].elts)
-    return values[0].elts[index] if is_tuple else None
+    items = values[0].elts if len(values) == 1 and isinstance(values[0], ast.Tuple) else []
+    return items[index] if index < len(items) else None
 
 
 # ---------------------------------------------------------------- dtypes

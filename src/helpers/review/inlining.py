@@ -280,7 +280,7 @@ class _Inliner:
             return None
         if alone and isinstance(node.parent.parent, ast.Module | ast.If):
             return None  # `main()`
-        bindings = callee.bound(node, copy, target_function[1])
+        bindings = callee.bound(copy, target_function[1])
         if bindings is None:
             return None
         if not callee.fits:
@@ -444,7 +444,7 @@ class _Callee:
         self.free = {*self.reads} - self.assigned - names_given
         self.without_gradients = bool(node.decorator_list)
 
-    def bound(self, node: ast.Call, copy: ast.Call, instance: ast.AST | None):
+    def bound(self, copy: ast.Call, instance: ast.AST | None):
         """Return the argument of each parameter, or None if the call does not determine them."""
         names = [parameter.arg for parameter in self.parameters]
         bindings = {}

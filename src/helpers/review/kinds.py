@@ -201,7 +201,7 @@ def _part(code: Code, part: Part) -> str | None:
     if part.index is None:
         named = re.search(r"(?i)(loader|_dl|_iter|dataloader)s?$", name_of(part.value) or "")
         return "tensor" if inner in {"loader", "tensor"} or named else None
-    if isinstance(part.value, ast.Call) and code.called(part.value) == "data.random_split":
+    if code.called(part.value) == "data.random_split":
         return "dataset"
     if (element := code.element(part)) is not None:
         return kind(code, element)

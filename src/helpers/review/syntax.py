@@ -101,6 +101,13 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.AST 
     return None
 
 
+def operands(node: ast.AST, *operators: type) -> list[ast.AST]:
+    """Return the operands of a chain: the factors of a product, the terms of a sum."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, operators):
+        return [*operands(node.left, *operators), *operands(node.right, *operators)]
+    return [node]
+
+
 def is_open(call: ast.Call) -> bool:
     """Return True if a call has `*args` or `**kwargs`, so its arguments are unknown."""
     starred = any(isinstance(arg, ast.Starred) for arg in call.args)
@@ -153,6 +160,15 @@ def names_in(node: object) -> set[str]:
         name
         for child in descendants(node)
         if isinstance(child, ast.Name | ast.Attribute) and (name := name_of(child))
+    }
+
+
+def stored_names(node: ast.AST) -> set[str]:
+    """Return the names that the nodes below a node assign."""
+    return {
+        child.id
+        for child in descendants(node)
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
     }
 
 

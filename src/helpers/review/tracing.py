@@ -10,7 +10,7 @@ from typing import Any
 
 from helpers.review.code import Code, Part, entry_of
 from helpers.review.kinds import MOVES, WRAPPERS, kind
-from helpers.review.syntax import argument, method, name_of, receiver
+from helpers.review.syntax import argument, is_open, method, name_of, receiver
 
 _SAME = {"squeeze", "view", "flatten", "reshape", "to", "float", "cpu", "cuda", "unsqueeze"}
 _DEEPEST = 8
@@ -168,6 +168,18 @@ def _constructor_of(code: Code, call: ast.Call) -> ast.AST | None:
     """Return the result of a local function: `nn.Sequential(…)` for `net = build()`."""
     value = code.returned(call)
     return value if not isinstance(value, ast.Tuple) else None
+
+
+def dataset_of(code: Code, loader: Any) -> ast.AST | None:
+    """Return the dataset of a DataLoader with the default `collate_fn`."""
+    constructor = construction(code, loader)
+    if (
+        code.called(constructor) != "data.DataLoader"
+        or is_open(constructor)
+        or argument(constructor, "collate_fn")
+    ):
+        return None
+    return argument(constructor, "dataset", 0)
 
 
 def layers(code: Code, constructor: ast.Call) -> list[ast.AST]:

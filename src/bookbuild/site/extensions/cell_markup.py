@@ -21,7 +21,7 @@ from sphinx.writers.html5 import HTML5Translator
 
 from bookbuild.notebooks.cells import output
 from bookbuild.notebooks.conversion import SOLUTION
-from bookbuild.site.extensions.languages import here
+from bookbuild.site.configuration import language_of
 from bookbuild.site.extensions.sphinx_internals import add_link_target, folded_cell, is_of_cell
 from bookbuild.source import questions
 from helpers import verdicts
@@ -117,7 +117,7 @@ class ChineseVerdicts(SphinxTransform):
 
     def apply(self) -> None:
         """Change the outputs of this notebook that are verdicts."""
-        if here(self.app) != "zh":
+        if language_of(self.app) != "zh":
             return
         for block in self.document.findall(nodes.literal_block):
             shown = block.astext()

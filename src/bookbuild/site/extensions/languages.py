@@ -16,7 +16,7 @@ from sphinx.util import logging
 from sphinx.util.i18n import CatalogRepository
 
 from bookbuild.site import helpers_wheel, metatags
-from bookbuild.site.configuration import book_of
+from bookbuild.site.configuration import book_of, language_of
 from bookbuild.site.extensions.search_records import kinds
 from bookbuild.site.extensions.sphinx_internals import add_link_target
 from bookbuild.source import headings, typography
@@ -37,19 +37,14 @@ MADE_FROM = {
 }
 
 
-def here(app: Sphinx) -> str:
-    """Return the language of this build, `"en"` or `"zh"`: the name of its source folder."""
-    return Path(app.srcdir).name
-
-
 def translate_parts(app: Sphinx, config: Config) -> None:
     """Translate the names of the parts of the table of contents."""
-    names = book_of(app).languages[here(app)].parts
+    names = book_of(app).languages[language_of(app)].parts
     for page in config.external_site_map.values():
         for tree in page.subtrees:
             if names and tree.caption:
                 if tree.caption not in names:
-                    log.warning("no %s name for the part %r", here(app), tree.caption)
+                    log.warning("no %s name for the part %r", language_of(app), tree.caption)
                 tree.caption = names.get(tree.caption, tree.caption)
 
 
@@ -96,7 +91,7 @@ class SameAnchors(SphinxTransform):
             section["ids"] = [anchor, *(i for i in section["ids"] if i not in names)]
             document.ids[anchor] = section
             add_link_target(document, anchor, section, section[0].astext())
-        if here(self.app) == "en":
+        if language_of(self.app) == "en":
             self.keep_messages(page, sections)
 
     def keep_messages(self, page: str, sections: list[nodes.section]) -> None:
@@ -122,7 +117,7 @@ class ChineseLines(SphinxTransform):
 
     def apply(self) -> None:
         """Remove line ends between Chinese characters; each line end is a separate text node."""
-        if here(self.app) != "zh":
+        if language_of(self.app) != "zh":
             return
         for text in list(self.document.findall(nodes.Text)):
             siblings = text.parent.children
@@ -147,14 +142,14 @@ def page_context(
 ) -> None:
     """Add this page's translation, description and addresses to the template context."""
     book, home = book_of(app), page == app.config.root_doc
-    translation = book.other_language(here(app))
+    translation = book.other_language(language_of(app))
     context["book_home_title"] = app.config.book_home_title
     context["book_translation"] = translation
     context["book_translation_url"] = f"{context['content_root']}../{translation.code}/{page}.html"
     if doctree is None:
         return
     about = metatags.Page(
-        language=book.languages[here(app)],
+        language=book.languages[language_of(app)],
         path=f"{page}.html",
         title=app.config.book_home_title if home else app.env.titles[page].astext(),
         description=app.env.metadata[page]["description"],
@@ -180,7 +175,7 @@ def repository_links(
     for group in context.get("header_buttons", []):
         if wheel and group.get("label") == "download-buttons":
             url = f"{context['content_root']}../{helpers_wheel.FOLDER}/{wheel}"
-            tooltip = words(here(app), "downloads")["wheel"]
+            tooltip = words(language_of(app), "downloads")["wheel"]
             button = {"type": "link", "url": url, "text": ".whl", "tooltip": tooltip}
             group["buttons"].insert(1, button)
         for button in list(group.get("buttons", [])):
@@ -192,7 +187,9 @@ def repository_links(
                 )
             repository = button.get("url", "").split("/edit/")[0].split("/issues/")[0]
             if button.get("label") == "source-issues-button":
-                button["url"] = f"{repository}/issues/new?title={quote(f'{here(app)}/{page}: ')}"
+                button["url"] = (
+                    f"{repository}/issues/new?title={quote(f'{language_of(app)}/{page}: ')}"
+                )
             elif button.get("label") == "source-edit-button":
                 if path := source(app, page):
                     button["url"] = f"{repository}/edit/{branch}/{path}"

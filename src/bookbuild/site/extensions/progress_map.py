@@ -9,8 +9,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from bookbuild.pages import course
-from bookbuild.site.configuration import book_of
-from bookbuild.site.extensions.languages import here
+from bookbuild.site.configuration import book_of, language_of
 
 
 class Progress(SphinxDirective):
@@ -26,7 +25,7 @@ class Progress(SphinxDirective):
             DirectiveError: `_toc.yml` has no path for beginners, so no map was written.
         """
         app = self.env.app
-        file = book_of(app).root / course.MAP.format(here(app))
+        file = book_of(app).root / course.MAP.format(language_of(app))
         self.env.note_dependency(str(file))
         if not file.is_file():
             raise self.error("no map: expected `new_to_pytorch` in `meta` of _toc.yml")

@@ -9,7 +9,7 @@ import json
 
 from sphinx.application import Sphinx
 
-from bookbuild.site.extensions.languages import here
+from bookbuild.site.configuration import language_of
 from bookbuild.source.words import table
 
 GROUP = "script_"  # prefix of the groups of `words.yml` that scripts read
@@ -18,7 +18,7 @@ GROUP = "script_"  # prefix of the groups of `words.yml` that scripts read
 def add(app: Sphinx) -> None:
     """Add the labels before the scripts that read them."""
     groups = {
-        name.removeprefix(GROUP): {key: texts[here(app)] for key, texts in words.items()}
+        name.removeprefix(GROUP): {key: texts[language_of(app)] for key, texts in words.items()}
         for name, words in table().items()
         if name.startswith(GROUP)
     }

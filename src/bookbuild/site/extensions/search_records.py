@@ -20,8 +20,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 from bookbuild.pages.torch_names import ALIASES, imports, torch_names
-from bookbuild.site.configuration import book_of
-from bookbuild.site.extensions import languages
+from bookbuild.site.configuration import book_of, language_of
 from bookbuild.source.checkout import REFERENCE
 from bookbuild.source.words import search_words
 
@@ -386,7 +385,7 @@ def index(app: Sphinx) -> str:
         if page in app.env.titles:
             places[page] = len(pages)
             noted = app.env.book_sections.get(page, [])
-            if page == "api" and languages.here(app) == "zh":  # docstrings are English
+            if page == "api" and language_of(app) == "zh":  # docstrings are English
                 noted = [[anchor, title, "", "", "", ""] for anchor, title, *_ in noted]
             records += [[len(pages), *record] for record in noted]
             pages.append([page, app.env.titles[page].astext(), kind, places[whole]])

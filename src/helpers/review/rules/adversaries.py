@@ -4,7 +4,7 @@ import ast
 import re
 
 from helpers.review.registry import rule
-from helpers.review.rules.signs import _CRITIC, _of_sample
+from helpers.review.rules.signs import CRITIC, of_sample
 from helpers.review.syntax import argument, const, is_open, method, name_of, receiver
 from helpers.review.tracing import loss_calls
 
@@ -27,7 +27,7 @@ def one_label(code):
             label = _label(code, argument(call, "target", 1))
             if score is None or label is None:
                 continue
-            if not _of_sample(code, score):
+            if not of_sample(code, score):
                 real.add((call.scope, label))
             elif _sample_is_detached(code, score):
                 fake.append((call, label))
@@ -44,7 +44,7 @@ def _score(code, node):
         elif name_of(node):
             node = code.value(node)
     named = len(getattr(node, "args", ())) in (1, 2) and name_of(node.func)
-    return node if named and _CRITIC.fullmatch(named) and not code.called(node) else None
+    return node if named and CRITIC.fullmatch(named) and not code.called(node) else None
 
 
 def _sample_is_detached(code, score):

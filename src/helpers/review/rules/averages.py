@@ -251,11 +251,7 @@ def last_batch(code):
         name = name_of(tensor_of(node.left)) if isinstance(node.op, ast.Div) else None
         if not name or (node.scope, name) in summed:
             continue
-        values = [
-            assignment
-            for assignment in node.scope.assigned.get(name, ())
-            if assignment.end < place(node)
-        ]
+        values = code.assigned_before(node.scope, name, node)
         loop = values[-1].statement.parent if values else None
         if not isinstance(loop, ast.For) or loop.end_lineno >= node.lineno:
             continue
@@ -284,8 +280,7 @@ def _replaced_total(code):
             ]
             starts = [
                 const(assignment.value) == 0
-                for assignment in assignments
-                if assignment.end < place(loop)
+                for assignment in code.assigned_before(loop.scope, name, loop)
             ]
             read = any(use.lineno > loop.end_lineno for use in code.uses(loop.scope, name))
             fresh = inner and not any(name in _read_by(assignment.value) for assignment in inner)
@@ -301,11 +296,7 @@ def _replaced_total(code):
 def _of_same_batch(code, node, loop):
     """Return whether the divisor is the size of the last batch, as `n = y.size(0)` in the loop."""
     name = name_of(node.right)
-    values = [
-        assignment
-        for assignment in node.scope.assigned.get(name or "", ())
-        if assignment.end < place(node)
-    ]
+    values = code.assigned_before(node.scope, name or "", node)
     if not values or any(isinstance(child, ast.Break) for child in code.walk(loop)):
         return False
     size = values[-1].value
@@ -345,8 +336,8 @@ def _returned_beside(code):
         for value in values if averaged else ():
             name = value.id if isinstance(value, ast.Name) else ""
             if re.fullmatch(r"(\w+_)?(acc(uracy)?|f1|iou|dice|auc|mae|rmse)\d?", name) and (
-                [v for v in node.scope.assigned.get(name, ()) if v.end < place(node)]
-                and all(_only_in(code, v, loop) for v in node.scope.assigned[name])
+                code.assigned_before(node.scope, name, node)
+                and all(_only_in(v, loop) for v in node.scope.assigned[name])
                 and not any(
                     isinstance(n, ast.AugAssign) and name_of(n.target) == name
                     for n in descendants(loop)
@@ -398,7 +389,7 @@ def _replaced_each_time(code, loop, name):
     replaced = [
         assignment
         for assignment in assignments
-        if name not in _read_by(assignment.value) and _only_in(code, assignment, loop)
+        if name not in _read_by(assignment.value) and _only_in(assignment, loop)
     ]
     calls = [assignment for assignment in replaced if isinstance(assignment.value, ast.Call)]
     added = rf"(append|update|add)\([^\n]*\b{name}\b|\+= *[^\n]*\b{name}\b"
@@ -411,7 +402,7 @@ def _read_by(value):
     return names_in(expression)
 
 
-def _only_in(code, assignment, loop):
+def _only_in(assignment, loop):
     """Return whether an assignment is in the loop, or assigns a number before it."""
     number = isinstance(assignment.value, ast.AST) and const(assignment.value) is not None
     outer = [*ancestors(assignment.statement, ast.For)]
@@ -421,7 +412,7 @@ def _only_in(code, assignment, loop):
 def _is_average(code, node, loop):
     """Return True for a quotient or a mean, below the loop, of values added in the loop."""
     value = code.resolved(node) if isinstance(node, ast.Name) else node
-    if isinstance(value, ast.Call) and method(value) in ("mean", "average"):
+    if method(value) in ("mean", "average"):
         read = names_in(value)
     elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
         read = names_in(value.left)
@@ -470,11 +461,7 @@ def _unconverted(node):
 
 def _replaced_in(code, loop, call, name):
     """Return whether the loop assigns the name's last value and builds none from the name."""
-    assignments = [
-        assignment
-        for assignment in loop.scope.assigned.get(name, ())
-        if assignment.end < place(call)
-    ]
+    assignments = code.assigned_before(loop.scope, name, call)
     latest = [
         assignment
         for assignment in assignments
@@ -533,7 +520,9 @@ def _divided_by_index(code):
     """Yield the divisions of a sum of a loop by the last index that `enumerate` returned."""
     for loop in code.nodes_of(ast.For):
         pair = loop.target if isinstance(loop.target, ast.Tuple) else None
-        if method(loop.iter) != "enumerate" or pair is None or len(_start_arguments(loop.iter)) > 0:
+        if method(loop.iter) != "enumerate" or pair is None:
+            continue
+        if loop.iter.args[1:] or loop.iter.keywords:
             continue
         summed = {
             name_of(update.target)
@@ -565,11 +554,6 @@ def _statements_below(node):
         if not isinstance(node.parent, ast.With):
             break
         node = node.parent
-
-
-def _start_arguments(call):
-    """Return the arguments of `enumerate` after the first one."""
-    return [*call.args[1:], *call.keywords]
 
 
 @rule("evaluation-divided-twice", "wrong")

@@ -145,7 +145,7 @@ def losses_in_evaluation(code):
         if (
             not name
             or len(call.args) != 2
-            or not re.search(r"(?i)target|label", _second_argument(call))
+            or not re.search(r"(?i)target|label", ast.unparse(call.args[1]))
         ):
             continue
         modes = [
@@ -155,10 +155,6 @@ def losses_in_evaluation(code):
         ]
         if modes and method(modes[-1]) == "eval" and _reads_losses(code, call):
             yield call
-
-
-def _second_argument(call):
-    return ast.unparse(call.args[1])
 
 
 def _reads_losses(code, call):

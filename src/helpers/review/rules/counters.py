@@ -65,11 +65,7 @@ def _last_sum(code, node, name):
         if loop.scope is node.scope and loop.end_lineno < node.lineno and batch_loop(code, loop)
     ]
     loops = [loop for loop in loops if name in _sums(code, loop)]
-    values = [
-        assignment
-        for assignment in node.scope.assigned.get(name, ())
-        if assignment.end < place(node)
-    ]
+    values = code.assigned_before(node.scope, name, node)
     if not loops or not values or const(values[-1].value) != 0:
         return None
     return loops[-1] if values[-1].end < place(loops[-1]) else None
@@ -220,15 +216,11 @@ def batch_of_all(code):
         ):
             continue
         names = [child for child in descendants(node.left) if isinstance(child, ast.Name)]
-        if (
-            len(names) == 1
-            and _of_one_batch(code, loop, names[0])
-            and not _is_added_up(code, loop, node)
-        ):
+        if len(names) == 1 and _of_one_batch(loop, names[0]) and not _is_added_up(code, loop, node):
             yield node
 
 
-def _of_one_batch(code, loop, name):
+def _of_one_batch(loop, name):
     """Return True for a count of right predictions that the loop computes and does not sum."""
     values = loop.scope.assigned.get(name.id, ())
     inner = [assignment for assignment in values if is_inside(assignment.statement, loop)]

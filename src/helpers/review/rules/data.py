@@ -484,7 +484,7 @@ def _before_loop(code, value, loop):
 
 def _over_folds(node):
     for call in descendants(node):
-        if isinstance(call, ast.Call) and method(call) == "split":
+        if method(call) == "split":
             return bool(re.search(r"(?i)fold|^kf|^skf|^cv", ast.unparse(call.func)))
     return False
 
@@ -674,7 +674,7 @@ def overlapping_windows(code):
         if name == "data.random_split" and call.args:
             dataset = construction(code, call.args[0])
             get = code.functions.get((name_of(getattr(dataset, "func", None)), "__getitem__"))
-            if get is not None and any(_is_window(code, node) for node in code.walk(get)):
+            if get is not None and any(_is_window(node) for node in code.walk(get)):
                 yield call
         elif name == "sklearn.model_selection.train_test_split" and call.args:
             ordered = code.const(argument(call, "shuffle")) is False
@@ -682,7 +682,7 @@ def overlapping_windows(code):
                 yield call
 
 
-def _is_window(code, node):
+def _is_window(node):
     """Return whether a node is `data[i : i + n]` with the index of the sample or loop."""
     index = node.slice if isinstance(node, ast.Subscript) else None
     index = index.elts[0] if isinstance(index, ast.Tuple) and index.elts else index
@@ -705,6 +705,6 @@ def _list_of_windows(code, node):
             window = code.value(window) if isinstance(window, ast.Name) else window
             counted = loop is not None and method(loop.iter) == "range"
             if counted and len(loop.iter.args) < 3 and isinstance(window, ast.AST):
-                if _is_window(code, window):
+                if _is_window(window):
                     return True
     return False

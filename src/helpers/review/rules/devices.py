@@ -144,7 +144,7 @@ def _is_set_by_loop(code, node, loop):
     changed = [
         call
         for call in code.walk(loop)
-        if isinstance(call, ast.Call) and method(call) in ("to", "cuda")
+        if method(call) in ("to", "cuda")
         if name_of(receiver(call)) == node.id or node.id in ast.unparse(call.func)
     ]
     return not changed

@@ -107,7 +107,7 @@ def _creation(code, node):
             node = receiver(node) if method(node) != "Variable" else node.args[0]
         else:
             break
-    name = code.called(node) if isinstance(node, ast.Call) else ""
+    name = code.called(node)
     is_creation = name in ("torch.zeros", "torch.randn", "torch.ones") and len(node.args) == 3
     return node if is_creation else None
 

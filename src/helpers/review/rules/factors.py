@@ -6,7 +6,7 @@ import re
 from helpers.review.code import has_parameter
 from helpers.review.registry import rule
 from helpers.review.rules.formulas import number
-from helpers.review.syntax import ancestors, argument, const, method, name_of, receiver
+from helpers.review.syntax import ancestors, argument, const, method, name_of, operands, receiver
 from helpers.review.tracing import is_loss_call
 
 _MOVES = ("to", "cuda", "type_as", "float", "view", "expand", "expand_as", "unsqueeze", "reshape")
@@ -69,7 +69,7 @@ def _probability(code, node):
     """Return texts of a probability: its own, and `ce` of `exp(-ce)`."""
     shown = {ast.unparse(node)}
     value = code.resolved(node) if name_of(node) else node
-    if isinstance(value, ast.Call) and method(value) == "exp":
+    if method(value) == "exp":
         inner = next(factors(operand(code, value)), None) if operand(code, value) else None
         shown |= {ast.unparse(inner)} if inner is not None else set()
     return shown
@@ -82,7 +82,7 @@ def _logarithm(code, node):
     if isinstance(value, ast.UnaryOp):
         value = value.operand
         names.add(ast.unparse(value))
-    if isinstance(value, ast.Call) and method(value) in ("log", "log1p"):
+    if method(value) in ("log", "log1p"):
         inner = operand(code, value)
         clamped = method(inner) in ("clamp", "clip")
         inner = operand(code, inner) if clamped else inner
@@ -142,7 +142,7 @@ def _rises(code, node, depth=0):
     if name_of(node):
         value = code.value(node)
         return _rises(code, value, depth + 1) if isinstance(value, ast.AST) else None
-    if isinstance(node, ast.Call) and method(node) == "exp":
+    if method(node) == "exp":
         return _sign(code, operand(code, node))
     if (base := power(code, node)) is not None:
         return _sign(code, base[1], True) if (number(code, base[0]) or 0) >= 1000 else None
@@ -203,7 +203,7 @@ def _index_is_doubled(code, node, depth=0):
             return False
         parts = [*_signed_factors(code, base[1])]
         return any(code.const(part) in (2, 2.0) for part in parts) and any(
-            _by_two(code, part) for part in parts
+            _by_two(part) for part in parts
         )
     if isinstance(node, ast.BinOp):
         return any(_index_is_doubled(code, side, depth + 1) for side in (node.left, node.right))
@@ -212,7 +212,7 @@ def _index_is_doubled(code, node, depth=0):
     )
 
 
-def _by_two(code, node):
+def _by_two(node):
     """Return whether a node is `arange(0, d, 2)`, or the variable of `range(0, d, 2)`."""
     if isinstance(node, ast.Name):
         for loop in ancestors(node, ast.For):
@@ -237,7 +237,9 @@ def noise_drawn_again(code):
             mixed = code.resolved(tensor)
             if isinstance(mixed, ast.BinOp) and isinstance(mixed.op, ast.Add):
                 used = [
-                    _noise(code, factor) for side in _summands(mixed) for factor in factors(side)
+                    _noise(code, factor)
+                    for side in operands(mixed, ast.Add)
+                    for factor in factors(side)
                 ]
                 used = [name for name in used if name is not None]
                 passed = {drawn, *used} & {_PASSED}
@@ -262,12 +264,6 @@ def _compared_pairs(code):
         squared = squared or getattr(parent, "attr", "") in ("square", "abs", "pow", "norm")
         if isinstance(node.op, ast.Sub) and squared:
             yield node, [node.left, node.right]
-
-
-def _summands(node):
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return [*_summands(node.left), *_summands(node.right)]
-    return [node]
 
 
 _PASSED = ast.Pass()  # a parameter, with noise only as its default

@@ -5,7 +5,16 @@ import re
 
 from helpers.review.registry import rule
 from helpers.review.rules.learning import negated
-from helpers.review.syntax import argument, const, last_name, method, name_of, names_in, receiver
+from helpers.review.syntax import (
+    argument,
+    const,
+    last_name,
+    method,
+    name_of,
+    names_in,
+    operands,
+    receiver,
+)
 from helpers.review.tracing import construction, is_activation
 
 
@@ -45,7 +54,7 @@ def _goes_to_softmax(code, call):
     parent = call.parent
     if isinstance(parent, ast.Attribute) and parent.attr == "softmax":
         return True
-    if isinstance(parent, ast.Call) and method(parent) == "softmax":
+    if method(parent) == "softmax":
         return True
     name = name_of(parent.targets[0]) if isinstance(parent, ast.Assign) else None
     name = name_of(receiver(call)) if isinstance(parent, ast.Expr) else name
@@ -241,7 +250,7 @@ def _products(code):
 
 def _exponent(code, node):
     """Return `x` of `torch.exp(x)` and `x.exp()`."""
-    if not isinstance(node, ast.Call) or method(node) not in ("exp", "exp_"):
+    if method(node) not in ("exp", "exp_"):
         return None
     return node.args[0] if code.called(node) == "torch.exp" and node.args else receiver(node)
 
@@ -283,7 +292,7 @@ def _sums_with_one(code):
     for node in code.nodes_of(ast.BinOp):
         if isinstance(node.parent, ast.BinOp) or not isinstance(node.op, ast.Sub | ast.Add):
             continue
-        terms = list(_terms(node))
+        terms = operands(node, ast.Add, ast.Sub)
         if 1 in map(const, terms):
             named = [code.resolved(term) if name_of(term) else None for term in terms]
             yield [
@@ -297,7 +306,7 @@ def _log_of_log(code, node):
     if code.called(node) != "torch.log" or not node.args:
         return False
     inner = code.resolved(node.args[0])
-    for term in _terms(inner if isinstance(inner, ast.AST) else node.args[0]):
+    for term in operands(inner if isinstance(inner, ast.AST) else node.args[0], ast.Add, ast.Sub):
         term = code.resolved(term)
         base = receiver(term) if method(term) in ("pow", "square") else getattr(term, "left", None)
         base = term.args[0] if code.called(term) in ("torch.pow", "torch.square") else base
@@ -307,14 +316,6 @@ def _log_of_log(code, node):
         if squared and re.search(r"(?i)(^|[._])log_?(var|sigma|std)", name_of(base) or ""):
             return True
     return False
-
-
-def _terms(node):
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        yield from _terms(node.left)
-        yield from _terms(node.right)
-    else:
-        yield node
 
 
 def _half(node):
@@ -398,11 +399,7 @@ def _whole_term(node):
     sign = 1
     while True:
         parent = node.parent
-        if (
-            isinstance(parent, ast.Call)
-            and method(parent) in ("sum", "mean")
-            and node in parent.args
-        ):
+        if method(parent) in ("sum", "mean") and node in parent.args:
             node = parent
         elif isinstance(parent, ast.Attribute) and parent.attr in ("sum", "mean"):
             node = parent.parent
@@ -509,10 +506,8 @@ def _is_summed_kl(code, node):
 def noise_without_root(code):
     """`alpha_bar * x0 + (1 - alpha_bar) * noise`: the factors are the square roots."""
     for node in code.nodes_of(ast.BinOp):
-        if not isinstance(node.op, ast.Add) or isinstance(node.parent, ast.BinOp):
-            continue
-        sides = [side for side in (node.left, node.right) if isinstance(side, ast.BinOp)]
-        if len(sides) != 2 or not all(isinstance(side.op, ast.Mult) for side in sides):
+        sides = products(node)
+        if not sides or isinstance(node.parent, ast.BinOp):
             continue
         names = [" ".join(names_in(side)) for side in sides]
         noisy = [
@@ -538,14 +533,16 @@ def noise_without_root(code):
     yield from _one_root(code)
 
 
+def products(node):
+    """Return both products of `a * b + c * d`; none for another operation."""
+    sides = [node.left, node.right] if isinstance(node.op, ast.Add) else []
+    return sides if all(isinstance(getattr(side, "op", None), ast.Mult) for side in sides) else []
+
+
 def _one_root(code):
     """`ab.sqrt()[t] * x + (1 - ab[t]) * noise`: the root of one factor, and not of the other."""
     for node in code.nodes_of(ast.BinOp):
-        if not isinstance(node.op, ast.Add):
-            continue
-        sides = [side for side in (node.left, node.right) if isinstance(side, ast.BinOp)]
-        if len(sides) != 2 or not all(isinstance(side.op, ast.Mult) for side in sides):
-            continue
+        sides = products(node)
         noisy = [any(map(_is_drawn, (side.left, side.right))) for side in sides]
         if noisy.count(True) != 1:
             continue

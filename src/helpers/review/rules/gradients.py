@@ -21,17 +21,10 @@ from helpers.review.syntax import (
 )
 
 
-def outer_loops(code):
-    """Yield the outermost loops of each function."""
-    for loop in code.loops:
-        if not any(ancestors(loop, *LOOPS)):
-            yield loop
-
-
 @rule("backward-adds", "wrong")
 def no_zero_grad(code):
     """A loop with `backward()` and `step()`, without `zero_grad()` in it or around it."""
-    for loop in outer_loops(code):
+    for loop in code.outer_loops:
         order = events(code, loop)
         backward = [event for event in order if event.kind == "backward"]
         step = [event for event in order if event.kind in ("step", "scaled")]
@@ -74,7 +67,7 @@ def _step_of_lightning(code):
 
 def _by_hand_not_cleared(code):
     """`w -= rate * w.grad` in a loop that never clears the gradient of `w`."""
-    for loop in outer_loops(code):
+    for loop in code.outer_loops:
         backward_calls = [call for call in code.methods(loop, "backward") if not code.called(call)]
         if (
             len(backward_calls) != 1
@@ -114,7 +107,7 @@ def _renewed_in(code, name, loop):
 def _one_not_cleared(code):
     """One of several optimizers that step in a loop, whose gradients are never cleared."""
     models = {name: model for _, name, _, model in optimizers(code)}
-    for loop in outer_loops(code):
+    for loop in code.outer_loops:
         order = events(code, loop)
         cleared = {event.name for event in order if event.kind == "zero_grad"}
         yield from _other_cleared(code, order, cleared)
@@ -255,7 +248,7 @@ def no_step(code):
     steps = [c for c in code.calls if "step" in method(c) and not is_scheduler(code, receiver(c))]
     if steps or re.search(r"\.grad\b", code.source):
         return
-    for loop in outer_loops(code):
+    for loop in code.outer_loops:
         order = events(code, loop, 3)
         for event in order:
             if event.kind == "zero_grad" and kind(code, receiver(event.call)) == "optimizer":
@@ -475,7 +468,7 @@ def no_backward(code):
     """A loop with `zero_grad()` and `step()` of an optimizer, in a file without `backward()`."""
     if re.search(r"backward|\.grad\b|\bgrad\(|closure|vjp", code.source):
         return
-    for loop in outer_loops(code):
+    for loop in code.outer_loops:
         order = events(code, loop, 3)
         cleared = {event.name for event in order if event.kind == "zero_grad"}
         for event in order:

@@ -42,11 +42,11 @@ def total_of_losses(code):
                 loop,
             )
             differentiated = bool(code.methods(loop, "backward"))
-        if differentiated and _outlives(code, _container(code, target, loop), loop):
+        if differentiated and _outlives(code, _container(target, loop), loop):
             yield node
 
 
-def _container(code, target, loop):
+def _container(target, loop):
     """Return the dict or list that contains the target, else the target."""
     base = target.partition("[")[0]
     values = loop.scope.assigned.get(base, ()) if base != target else ()
@@ -206,8 +206,8 @@ def list_of_losses(code):
         if (
             backward_calls
             and has_graph(code, operand, {name})
-            and _outlives(code, _container(code, name_of(receiver(call)) or "", loop), loop)
-        ) and not _is_detached_before(code, name, loop, call):
+            and _outlives(code, _container(name_of(receiver(call)) or "", loop), loop)
+        ) and not _is_detached_before(name, loop, call):
             yield call
     yield from _kept_by_hook(code)
     yield from _kept_by_step(code)
@@ -270,12 +270,11 @@ def _kept_by_step(code):
                 yield call
 
 
-def _is_detached_before(code, name, loop, call):
+def _is_detached_before(name, loop, call):
     """Return whether the name is reassigned between the backward pass and the list."""
     values = loop.scope.assigned.get(name, ())
     return any(
         assignment.end < place(call)
-        and isinstance(assignment.value, ast.Call)
         and method(assignment.value) in ("item", "detach", "float", "numpy", "cpu")
         for assignment in values
     )

@@ -135,7 +135,7 @@ def _scales_to_one(code, call):
     if code.called(transform) == "transforms.Compose" and transform.args:
         steps = transform.args[0].elts if isinstance(transform.args[0], ast.List) else [None]
         transform = steps[-1] if steps else None
-    return isinstance(transform, ast.Call) and code.called(transform) == "transforms.ToTensor"
+    return code.called(transform) == "transforms.ToTensor"
 
 
 @rule("images-mask-resize", "wrong", "resize(|interpolate(")

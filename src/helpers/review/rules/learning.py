@@ -17,7 +17,7 @@ from helpers.review.syntax import (
     method,
     name_of,
     names_in,
-    place,
+    operands,
     receiver,
 )
 from helpers.review.tracing import is_loss_call
@@ -165,15 +165,11 @@ def _bootstrapped(code):
         added = isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)
         if not added or not re.search(r"(?i)gamma|discount", ast.unparse(node.value)):
             continue
-        before = [
-            assignment
-            for assignment in node.scope.assigned.get(name, ())
-            if assignment.end < place(loop)
-        ]
+        before = code.assigned_before(node.scope, name, loop)
         first = before[-1].value if before else None
         first = code.resolved(first)
         if _of_network(code, first) and not _CUTS.search(code.source_of(function)):
-            if any(_is_target_of_loss(code, call, name) for call in code.callers.get(function, ())):
+            if any(_is_target_of_loss(code, call) for call in code.callers.get(function, ())):
                 yield node
 
 
@@ -183,7 +179,7 @@ def _of_network(code, node):
     return isinstance(node, ast.Call) and is_model(code, node.func) and not no_graph(code, node)
 
 
-def _is_target_of_loss(code, call, name):
+def _is_target_of_loss(code, call):
     """Return whether the result of the call is the target of a loss, without `detach`."""
     result = name_of(call.parent.targets[0]) if isinstance(call.parent, ast.Assign) else None
     if result is None or no_graph(code, call):
@@ -343,20 +339,12 @@ def _network_calls(code, node, depth):
 
 
 def _in_loss(code, node, target):
-    source = (
-        code.source_of(code.function_of(node))
-        if code.function_of(node) is not code.tree
-        else code.source
-    )
+    source = code.source_of(code.function_of(node))
     return "backward(" in source and len(re.findall(rf"\b{re.escape(target)}\b", source)) > 1
 
 
 def _is_cut(code, node, target):
-    source = (
-        code.source_of(code.function_of(node))
-        if code.function_of(node) is not code.tree
-        else code.source
-    )
+    source = code.source_of(code.function_of(node))
     name = re.escape(target)
     return re.search(
         rf"{name}\.(detach|data|item)|{name} = .*(detach|\.data\b)|requires_grad", source
@@ -369,7 +357,7 @@ def mask_added(code):
     for node in code.nodes_of(ast.BinOp):
         if not isinstance(node.op, ast.Add) or isinstance(node.parent, ast.BinOp):
             continue
-        terms = list(_terms(node))
+        terms = operands(node, ast.Add)
         if len(terms) != 3 or not any(
             re.search(r"(?i)reward|^r$", ast.unparse(t)) for t in terms[:1]
         ):
@@ -385,14 +373,6 @@ def mask_added(code):
             )
         ):
             yield node
-
-
-def _terms(node):
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        yield from _terms(node.left)
-        yield from _terms(node.right)
-    else:
-        yield node
 
 
 @rule("rl-target-frozen", "wrong")
@@ -497,7 +477,7 @@ def reduced_before_product(code):
         for side, other in ((node.left, node.right), (node.right, node.left)):
             side = side.operand if isinstance(side, ast.UnaryOp) else side
             value = code.resolved(side)
-            if not isinstance(value, ast.Call) or method(value) not in ("mean", "sum"):
+            if method(value) not in ("mean", "sum"):
                 continue
             reduces_all = not value.keywords and len(value.args) == bool(code.called(value))
             operand = value.args[0] if code.called(value) and value.args else receiver(value)
@@ -510,7 +490,7 @@ def reduced_before_product(code):
 def _is_summed(code, node):
     """Return whether the product is the argument of a sum or a mean."""
     parent = node.parent
-    if isinstance(parent, ast.Call) and code.called(parent) in ("torch.sum", "torch.mean"):
+    if code.called(parent) in ("torch.sum", "torch.mean"):
         return True
     return isinstance(parent, ast.Attribute) and parent.attr in ("sum", "mean")
 
@@ -608,7 +588,7 @@ def _real_for_detached(code):
             for other_call in detached
             if re.search(r"(?i)fake|gen", name_of(receiver(other_call)) or "")
         ]
-        if fake and isinstance(target, ast.Call) and method(target) in ("ones", "ones_like"):
+        if fake and method(target) in ("ones", "ones_like"):
             yield call
 
 
@@ -714,11 +694,7 @@ def fake_not_detached(code):
             name,
         ):
             continue
-        function = (
-            code.source_of(code.function_of(call))
-            if code.function_of(call) is not code.tree
-            else code.source
-        )
+        function = code.source_of(code.function_of(call))
         if "detach" in function or "no_grad" in function or "retain_graph" in function:
             continue
         again = re.search(r"(?i)\bg\w*_?loss|loss_?g", function)

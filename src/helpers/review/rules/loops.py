@@ -21,6 +21,7 @@ from helpers.review.syntax import (
     names_in,
     place,
     receiver,
+    stored_names,
 )
 from helpers.review.tracing import construction
 
@@ -194,7 +195,7 @@ def scaled_before_split(code):
         if not call.args:
             continue
         value = code.resolved(call.args[0])
-        if isinstance(value, ast.Call) and method(value) == "fit_transform":
+        if method(value) == "fit_transform":
             constructor = receiver(value)
             constructor = code.value(constructor) if name_of(constructor) else constructor
             if re.search(
@@ -214,7 +215,7 @@ def _standardized_before_slices(code):
         if re.search(r"(?i)label|target|class|(^|_)(y|ids?|idx|index)$", name or "y"):
             continue  # numbers that begin at 0
         if _standardized(code, node.value) or _by_function(code, node.value, name):
-            if _split_later(code, node, _names_computed_from(code, node, name)):
+            if _split_later(code, node, _names_computed_from(node, name)):
                 yield node
 
 
@@ -267,13 +268,13 @@ def _split_later(code, node, names):
 def _statistic_of(code, node, data):
     """Return True for `data.mean()` or `np.mean(data)` of all data, even through a name."""
     value = code.resolved(node)
-    value = value if isinstance(value, ast.Call) and method(value) in ("mean", "min") else None
+    value = value if method(value) in ("mean", "min") else None
     operand = value.args[0] if value is not None and code.called(value) and value.args else None
     operand = receiver(value) if value is not None and not code.called(value) else operand
     return isinstance(operand, ast.Name) and operand.id == data.id
 
 
-def _names_computed_from(code, node, name):
+def _names_computed_from(node, name):
     """Return the name and the names computed from it in its scope, as windows and tensors."""
     names = {name}
     for _ in range(3):
@@ -350,9 +351,7 @@ def _scaled_before_slices(code):
             target = part.parent.targets[0] if isinstance(part.parent, ast.Assign) else None
             if isinstance(part.slice, ast.Slice) and part.slice.step is None:
                 bounds[_part_or_test(name_of(target) or "")] = part.slice
-        later = name and _split_later(
-            code, call.parent, _names_computed_from(code, call.parent, name)
-        )
+        later = name and _split_later(code, call.parent, _names_computed_from(call.parent, name))
         if later or _parts_by_share(code, parts, name):
             yield call
             continue
@@ -525,11 +524,7 @@ def done_unused(code):
         trains = re.search(r"backward\(|(?i:loss|criterion)\w*\(", source)
         if not re.search(r"(?i)gamma|discount", source) or not trains:
             continue
-        stored = {
-            n.id
-            for n in descendants(function)
-            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-        }
+        stored = stored_names(function)
         stored |= {parameter.arg for parameter in function.args.args}
         unused = {n for n in stored if _DONE.fullmatch(n) if not code.uses(function, n)}
         for node in descendants(function):

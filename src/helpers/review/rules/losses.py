@@ -187,7 +187,7 @@ def _is_argmax(code, node):
             node = receiver(node)
         else:
             break
-    if not isinstance(node, ast.Call) or method(node) != "argmax":
+    if method(node) != "argmax":
         return False
     return code.called(node) == "torch.argmax" or not code.called(node)
 
@@ -458,7 +458,7 @@ def _argument_or_base(code, call, name):
     if code.called(call) == name:
         operand = call.args[0] if call.args else None
     value = code.resolved(operand) if isinstance(operand, ast.Name) else operand
-    return value if isinstance(value, ast.Call) and method(value) in ("sum", "exp") else operand
+    return value if method(value) in ("sum", "exp") else operand
 
 
 @rule("losses-log-sigmoid", "wrong", "logsigmoid|LogSigmoid")
@@ -721,7 +721,7 @@ def _logits_of(code, node):
     value = code.resolved(node) if isinstance(node, ast.AST) else None
     if method(value) in ("detach", "log"):
         value = code.resolved(receiver(value))
-    if not isinstance(value, ast.Call) or method(value) not in ("softmax", "log_softmax"):
+    if method(value) not in ("softmax", "log_softmax"):
         return None
     name = code.called(value)
     if name in ("F.softmax", "F.log_softmax", "torch.softmax", "torch.log_softmax"):
@@ -748,15 +748,12 @@ def weights_are_frequencies(code):
         if weight is not None and _is_frequency(code, weight):
             yield call
     for call in code.calls:
-        weight = argument(call, "weights", 0) if _is_sampler(code, call) else None
+        sampler = code.called(call).endswith("WeightedRandomSampler")
+        weight = argument(call, "weights", 0) if sampler else None
         weight = code.resolved(weight) if name_of(weight) else weight
         looked_up = isinstance(weight, ast.Subscript) and isinstance(weight.slice, ast.Name)
         if looked_up and _is_frequency(code, weight.value):
             yield call
-
-
-def _is_sampler(code, call):
-    return code.called(call).endswith("WeightedRandomSampler")
 
 
 _CASTS = ("tensor", "FloatTensor", "Tensor", "as_tensor", "from_numpy", "array", "asarray")

@@ -118,7 +118,7 @@ def padding_attended(code):
         if ids is None or len(call.args) + len(call.keywords) != 1 or code.called(call):
             continue
         tokens = code.resolved(ids.value) if name_of(ids.value) else None
-        if _is_pretrained(code.resolved(call.func)) and _pads_several(code, tokens):
+        if _is_pretrained(code.resolved(call.func)) and _pads_several(tokens):
             yield call
 
 
@@ -144,7 +144,7 @@ def _plain_ids(node):
     return node if named else None
 
 
-def _pads_several(code, call):
+def _pads_several(call):
     """Return whether a tokenizer pads several texts to one length."""
     while method(call) == "to" and receiver(call) is not None:
         call = receiver(call)

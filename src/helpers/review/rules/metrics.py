@@ -50,30 +50,29 @@ def _rounded(code, call):
     return receiver(call) if not code.called(call) else None
 
 
-def _is_logit(code, node):
-    """Return True for a model's output that is passed to a loss with logits, without a sigmoid."""
+def _unreshaped(node):
     for _ in range(4):
         if (
             method(node) in ("squeeze", "view", "flatten", "detach", "cpu", "float")
             and receiver(node) is not None
         ):
             node = receiver(node)
+    return node
+
+
+def _is_logit(code, node):
+    """Return True for a model's output that is passed to a loss with logits, without a sigmoid."""
+    node = _unreshaped(node)
     name = name_of(node)
-    value = code.value(node) if name else node
-    for _ in range(4):
-        if (
-            method(value) in ("squeeze", "view", "flatten", "detach", "cpu", "float")
-            and receiver(value) is not None
-        ):
-            value = receiver(value)
+    value = _unreshaped(code.value(node) if name else node)
     if not isinstance(value, ast.Call) or not is_model(code, value.func):
         return False
     if is_activation(code, node, {"sigmoid", "softmax"}):
         return False
-    return _goes_to_logit_loss(code, name_of(value.func), name)
+    return _goes_to_logit_loss(code, name_of(value.func))
 
 
-def _goes_to_logit_loss(code, model, name):
+def _goes_to_logit_loss(code, model):
     """Return whether an output of the same model is an argument of a loss with logits."""
     for call in code.calls:
         logits = (
@@ -105,11 +104,7 @@ def patience_not_reset(code):
             continue
         best = {n for n in names_in(branch.test) if re.search(r"(?i)best|min|max", n)}
         renewed = {name_of(t) for s in branch.body if isinstance(s, ast.Assign) for t in s.targets}
-        if (
-            best & renewed
-            and _compared_with_patience(code, name)
-            and not _counter_is_reset(code, node)
-        ):
+        if best & renewed and _compared_with_patience(code, name) and not _counter_is_reset(node):
             yield node
 
 
@@ -121,7 +116,7 @@ def _compared_with_patience(code, name):
     )
 
 
-def _counter_is_reset(code, node):
+def _counter_is_reset(node):
     """Return whether a line other than the first assigns a number to the counter."""
     name = name_of(node.target)
     values = list(node.scope.assigned.get(name, ()))

@@ -4,6 +4,7 @@ import ast
 import re
 
 from helpers.review.registry import rule
+from helpers.review.rules.formulas import products
 from helpers.review.rules.learning import differentiated
 from helpers.review.syntax import method, name_of, names_in
 
@@ -30,10 +31,8 @@ def one_label(code):
 
 def _mixed_tensors(node):
     """Return `a` and `b` of `w * a + (1 - w) * b`."""
-    if not isinstance(node.op, ast.Add):
-        return None
-    sides = [side for side in (node.left, node.right) if isinstance(side, ast.BinOp)]
-    if len(sides) != 2 or not all(isinstance(side.op, ast.Mult) for side in sides):
+    sides = products(node)
+    if not sides:
         return None
     for a, other in ((sides[0].left, sides[0].right), (sides[0].right, sides[0].left)):
         for b, last in ((sides[1].left, sides[1].right), (sides[1].right, sides[1].left)):

@@ -17,7 +17,6 @@ from helpers.review.kinds import (
 from helpers.review.registry import rule
 from helpers.review.syntax import (
     FUNCTIONS,
-    LOOPS,
     ancestors,
     descendants,
     is_inside,
@@ -45,9 +44,7 @@ _FRAMEWORK = re.compile(r"(?i)lightning|import (fastai|ignite|keras)|from (fasta
 @rule("training-mode-lost", "wrong")
 def mode_lost(code):
     """`model.eval()` without `model.train()` in each epoch: later epochs train in eval mode."""
-    for loop in code.loops:
-        if any(ancestors(loop, *LOOPS)):
-            continue
+    for loop in code.outer_loops:
         order = events(code, loop, 3)
         kinds = {event.kind for event in order}
         if not {"eval", "backward"} <= kinds or not kinds & {"step", "scaled"}:

@@ -300,7 +300,7 @@ def _runs_in_forward(code, call, function):
         or isinstance(parent, ast.Assign)
         and parent.targets[0]
     )
-    name = name_of(target) if target else None
+    name = name_of(target)
     if not isinstance(target, ast.Name):
         return False
     names = {name} | {
@@ -332,14 +332,14 @@ def dropout(code):
         name = code.called(call)
         if re.fullmatch(r"F\.(alpha_|feature_)?dropout[123]?d?", name):
             has_training = len(call.args) > 2 or argument(call, "training") or is_open(call)
-            if not has_training and not _asks_training(code, call):
+            if not has_training and not _asks_training(call):
                 yield call
         elif re.fullmatch(r"nn\.(Alpha)?Dropout[123]?d?", name) and _is_called(call):
             if getattr(code.function_of(call), "name", "") == "forward":
                 yield call
 
 
-def _asks_training(code, node):
+def _asks_training(node):
     branches = (*ancestors(node, ast.If, ast.IfExp),)
     return any("training" in ast.unparse(branch.test) for branch in branches)
 

@@ -160,14 +160,14 @@ def vocabulary_of_set(code):
         comprehension = next(ancestors(call, ast.DictComp), None)
         statement = next(ancestors(call, ast.Assign), None)
         name = name_of(statement.targets[0]) if statement is not None else None
-        if comprehension is None or not name or any(_is_saved(save, name) for save in saves):
+        if (
+            comprehension is None
+            or not name
+            or any(name.removeprefix("self.") in ast.unparse(save) for save in saves)
+        ):
             continue
         if re.search(r"(?i)word|token|vocab|char|stoi|text|tag|label|class", f"{name} {written}"):
             yield call
-
-
-def _is_saved(call, name):
-    return name.removeprefix("self.") in ast.unparse(call)
 
 
 @rule("checkpoints-last-wrong", "wrong", "sorted(|max(|.sort()")

@@ -177,7 +177,7 @@ _LIMITED = {("ReLU", "Softmax")} | {(n, "LogSoftmax") for n in ("ReLU", "Sigmoid
 def _squashed(code, node):
     """Return `x` of `F.relu(x)` or `x.sigmoid()`, even through a name."""
     value = code.value(node) if isinstance(node, ast.Name) else node
-    if not isinstance(value, ast.Call) or method(value) not in ("relu", "sigmoid", "tanh"):
+    if method(value) not in ("relu", "sigmoid", "tanh"):
         return None
     if code.called(value):
         return value.args[0] if value.args else None

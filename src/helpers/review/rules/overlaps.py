@@ -33,7 +33,7 @@ def overlap_of_logits(code):
         ):
             continue
         if (call.scope, ast.unparse(operand)) in logits and name_of(operand):
-            if not _renamed(code, operand):
+            if not _renamed(operand):
                 yield call
         elif _ends_in_layer(code, operand) or _takes_logits(function):
             yield call
@@ -45,7 +45,7 @@ def _takes_logits(function):
     return bool(re.fullmatch("(y_)?logits?", names[0]))
 
 
-def _renamed(code, node):
+def _renamed(node):
     """Return whether a name has several values in its function: `out = sigmoid(out)`."""
     return isinstance(node, ast.Name) and len(node.scope.assigned.get(node.id, ())) > 1
 

@@ -44,7 +44,7 @@ def _model(call):
         names = [ast.unparse(key) if key else "" for key in params.elts[0].keys]
         position = names.index("'params'") if "'params'" in names else None
         params = params.elts[0].values[position] if position is not None else None
-    if isinstance(params, ast.Call) and method(params) == "parameters" and receiver(params):
+    if method(params) == "parameters" and receiver(params):
         return name_of(receiver(params))
     return None
 
@@ -175,7 +175,7 @@ def _in_optimizers(code):
 def _is_moved_leaf(code, value):
     if isinstance(value, ast.BinOp):
         return any(_is_leaf(code, side) for side in (value.left, value.right))
-    if isinstance(value, ast.Call) and method(value) in ("to", "cuda", "double", "half"):
+    if method(value) in ("to", "cuda", "double", "half"):
         return _is_leaf(code, receiver(value))
     return False
 
@@ -349,7 +349,7 @@ def _imported_class(code, value):
 def _trainable(code, value):
     if isinstance(value, Part):
         return False
-    while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
+    while method(value) in ("to", "cuda") and receiver(value):
         value = receiver(value)
     return isinstance(value, ast.Call) and (
         LAYERS.match(code.called(value)) is not None or learns(code, value)
@@ -493,7 +493,7 @@ def rebuilt_model(code):
 
 def _constructed_class(code, value):
     """Return the class that a call instantiates, even moved to a device."""
-    while isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value):
+    while method(value) in ("to", "cuda") and receiver(value):
         value = receiver(value)
     name = name_of(value.func) if isinstance(value, ast.Call) else None
     known = name in code.classes or name and name[:1].isupper() and not code.dotted(value.func)
@@ -528,15 +528,7 @@ def _group_not_appended(code):
 def groups_of_weights(code):
     """Groups of only `m.weight` and `m.bias`: any other `nn.Parameter` is in no group."""
     yield from _group_not_appended(code)
-    owned = {
-        name.removeprefix("self.")
-        for node in code.classes.values()
-        for name, values in node.attributes.items()
-        if any(
-            code.called(assignment.value) == "nn.Parameter" and _requires_grad(assignment.value)
-            for assignment in values
-        )
-    } - {"weight", "bias"}
+    owned = _own_parameters(code) - {"weight", "bias"}
     for loop in code.nodes_of(ast.For) if owned else ():
         module = name_of(
             loop.target.elts[-1] if isinstance(loop.target, ast.Tuple) else loop.target
@@ -574,5 +566,15 @@ def groups_of_weights(code):
             yield loop
 
 
-def _requires_grad(call):
-    return const(argument(call, "requires_grad", 1)) is not False
+def _own_parameters(code):
+    """Return the attributes to which local classes assign an `nn.Parameter` that is trained."""
+    return {
+        name.removeprefix("self.")
+        for node in code.classes.values()
+        for name, values in node.attributes.items()
+        if any(
+            code.called(assignment.value) == "nn.Parameter"
+            and const(argument(assignment.value, "requires_grad", 1)) is not False
+            for assignment in values
+        )
+    }

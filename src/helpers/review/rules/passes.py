@@ -77,7 +77,7 @@ def _averaged_below(code, loop, name):
     for use in code.uses(loop.scope, name):
         if use.lineno <= loop.end_lineno or code.function_of(use) is not code.function_of(loop):
             continue
-        last = [v for v in loop.scope.assigned.get(name, ()) if v.end < place(use)]
+        last = code.assigned_before(loop.scope, name, use)
         if not last or not is_inside(last[-1].statement, loop):
             continue
         parent = use.parent
@@ -354,11 +354,7 @@ def _modulo_operands(test):
 def _counter_name(loop):
     """Return the name that counts the batches of a loop from 0."""
     iterable, target = loop.iter, loop.target
-    while (
-        isinstance(iterable, ast.Call)
-        and method(iterable) in ("tqdm", "list", "track")
-        and iterable.args
-    ):
+    while method(iterable) in ("tqdm", "list", "track") and iterable.args:
         iterable = iterable.args[0]
     if not isinstance(iterable, ast.Call) or not isinstance(iterable.func, ast.Name):
         return None

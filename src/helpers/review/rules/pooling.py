@@ -36,11 +36,11 @@ def last_of_both_directions(code):
             argument(constructor, "batch_first", _RECURRENT[code.called(constructor)])
         )
         both = code.const(argument(constructor, "bidirectional"))
-        if both is True and _last_step(node.slice, first is True) and _is_output(code, node.value):
+        if both is True and _last_step(node.slice, first is True) and _is_output(node.value):
             yield node
 
 
-def _is_output(code, name):
+def _is_output(name):
     """Return whether a name is the first target of each `out, state = lstm(x)` that assigns it."""
     statements = [assignment.statement for assignment in name.scope.assigned.get(name.id, ())]
     pairs = [

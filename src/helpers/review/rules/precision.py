@@ -102,21 +102,15 @@ def clip_misplaced(code):
 def autocast_around(code):
     """The loop with `optimizer.step()` is inside one `torch.autocast`."""
     for node in code.nodes_of(ast.With):
-        if _autocasts(code, node):
+        if any(code.called(item.context_expr) == "amp.autocast" for item in node.items):
             if any(isinstance(child, LOOPS) and steps(code, child) for child in code.walk(node)):
                 yield node
-
-
-def _autocasts(code, node):
-    return any(code.called(item.context_expr) == "amp.autocast" for item in node.items)
 
 
 @rule("mixed-no-update", "wrong")
 def no_update(code):
     """`scaler.step(optimizer)` without `scaler.update()`."""
-    for loop in code.loops:
-        if any(ancestors(loop, *LOOPS)):
-            continue
+    for loop in code.outer_loops:
         order = events(code, loop, 3)
         kinds = {event.kind for event in order}
         if "scaled" in kinds and "update" not in kinds and "update(" not in code.source:
@@ -132,9 +126,7 @@ def _is_scaled(code, call):
 @rule("mixed-plain-step", "wrong")
 def plain_step(code):
     """`scaler.scale(loss).backward()` followed by `optimizer.step()`: scaled gradients are used."""
-    for loop in code.loops:
-        if any(ancestors(loop, *LOOPS)):
-            continue
+    for loop in code.outer_loops:
         order = events(code, loop, 2)
         scaled = [e for e in order if e.kind == "backward" and _is_scaled(code, e.call)]
         plain = [e for e in order if e.kind == "backward" and e not in scaled]
@@ -155,9 +147,7 @@ def half_without_scaler(code):
     """`with torch.autocast("cuda", dtype=torch.float16)` and `loss.backward()`: no GradScaler."""
     if re.search(r"(?i)scaler|bfloat16|bf16|accelerat|lightning|fabric|apex", code.source):
         return
-    for loop in code.loops:
-        if any(ancestors(loop, *LOOPS)):
-            continue
+    for loop in code.outer_loops:
         order = events(code, loop, 2)
         blocks = [
             block

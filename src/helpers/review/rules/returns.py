@@ -18,6 +18,7 @@ from helpers.review.syntax import (
     method,
     name_of,
     names_in,
+    operands,
     receiver,
 )
 from helpers.review.tracing import construction
@@ -36,21 +37,11 @@ def _expanded(code, node):
     return value if isinstance(value, ast.AST) else node
 
 
-def _factors(node):
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return [*_factors(node.left), *_factors(node.right)]
-    return [node]
-
-
 def _reduced_ancestor(node):
     """Climb from an expression over `.mean()`, `torch.sum(…)` and sums; None if it is negated."""
     while True:
         parent = node.parent
-        called = (
-            isinstance(parent, ast.Call)
-            and method(parent) in ("mean", "sum")
-            and node in parent.args
-        )
+        called = method(parent) in ("mean", "sum") and node in parent.args
         if (
             called
             or isinstance(parent, ast.Attribute)
@@ -76,7 +67,7 @@ def return_minimized(code):
     ):
         return
     for node in code.nodes_of(ast.BinOp):
-        factors = _factors(node)
+        factors = operands(node, ast.Mult)
         if len(factors) < 2 or isinstance(node.parent, ast.BinOp) and _is_product(node.parent):
             continue
         names = [" ".join(names_in(factor)) for factor in factors]
@@ -173,7 +164,7 @@ def entropy_minimized(code):
             continue
         term = node.right if isinstance(node, ast.BinOp) else node.value
         rest = node.left if isinstance(node, ast.BinOp) else node.target
-        factors = _factors(term)
+        factors = operands(term, ast.Mult)
         negative = any(isinstance(factor, ast.UnaryOp) for factor in factors)
         if negative or not re.search(r"(?i)loss", " ".join(names_in(rest))):
             continue
@@ -316,7 +307,8 @@ def advantages_without_mask(code):
             and not _MASK.search(ast.unparse(product))
         ):
             if not any(
-                _MASK.search(ast.unparse(_expanded(code, factor))) for factor in _factors(product)
+                _MASK.search(ast.unparse(_expanded(code, factor)))
+                for factor in operands(product, ast.Mult)
             ):
                 yield node
 
@@ -556,12 +548,12 @@ def done_not_stored(code):
         kept = _MASK.search(argument_source) or re.search(
             r"(?i)discount|gamma|1(\.0)? - |\bd\b", argument_source
         )
-        if not is_transition or kept or not _has_done(code, function):
+        if not is_transition or kept or not _has_done(function):
             continue
         yield from _unmasked(code, call)
 
 
-def _has_done(code, function):
+def _has_done(function):
     """Return whether `done` is a result of `env.step(action)` in this function."""
     return any(
         method(assignment.value.value if hasattr(assignment.value, "index") else assignment.value)
@@ -624,7 +616,7 @@ def _updates(code, loop, name):
             continue
         kept = next((side for side in (value.left, value.right) if name in names_in(side)), None)
         part = _update_share(
-            code, [factor for factor in _factors(kept) if name not in names_in(factor)]
+            code, [factor for factor in operands(kept, ast.Mult) if name not in names_in(factor)]
         )
         part = _named_share(code, kept, name) if part is None else part
         used = [use for use in code.uses(node.scope, name) if use.lineno > node.end_lineno]
@@ -647,7 +639,9 @@ def _small_product(code, node, name):
 
 def _named_share(code, kept, name):
     """Return a small number for a factor `tau` of an agent, whose value the file does not set."""
-    factors = [ast.unparse(factor) for factor in _factors(kept) if name not in names_in(factor)]
+    factors = [
+        ast.unparse(factor) for factor in operands(kept, ast.Mult) if name not in names_in(factor)
+    ]
     agent = re.search(r"(?i)reward|replay|\bgamma\b|\baction", code.source)
     return 0.01 if agent and factors in (["tau"], ["self.tau"], ["TAU"]) else None
 

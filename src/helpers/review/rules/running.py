@@ -41,7 +41,7 @@ def decay_overwritten(code):
         if len(least) != 1 or len(least[0].args) != 2 or name not in map(name_of, least[0].args):
             continue
         other = next(arg for arg in least[0].args if name_of(arg) != name)
-        if _rises(code, other) and _in_each_step(code, node, name):
+        if _rises(code, other) and _in_each_step(node, name):
             yield node
 
 
@@ -63,7 +63,7 @@ def _rises(code, node):
     )
 
 
-def _in_each_step(code, node, name):
+def _in_each_step(node, name):
     """Return whether a method other than `__init__`, or a loop, updates the setting."""
     if name.startswith("self.") and node.owner is not None:
         assignments = [
@@ -124,7 +124,7 @@ def _adds_to_earlier_value(code, loop, name, call):
     if "[" in name:
         return False
     values = loop.scope.assigned.get(name, ())
-    before = [assignment for assignment in values if assignment.end < place(loop)]
+    before = code.assigned_before(loop.scope, name, loop)
     if not before:
         return False
     fresh = [
@@ -321,7 +321,7 @@ def _gradient_of(code, name):
     """Return whether the name is `autograd.grad(…, inputs=mixed)[0]` of over two axes."""
     value = code.value(name)
     value = value.value if isinstance(value, ast.Subscript) else getattr(value, "value", value)
-    if not isinstance(value, ast.Call) or method(value) != "grad":
+    if method(value) != "grad":
         return False
     mixed = argument(value, "inputs", 1)
     mixed = mixed.elts[0] if isinstance(mixed, ast.List | ast.Tuple) and mixed.elts else mixed

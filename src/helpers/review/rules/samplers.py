@@ -5,7 +5,7 @@ import re
 
 from helpers.review.kinds import is_model, iterated
 from helpers.review.registry import rule
-from helpers.review.syntax import ancestors, const, method, name_of
+from helpers.review.syntax import ancestors, const, method, name_of, operands
 
 _POSTERIOR = re.compile(r"(?i)posterior|tilde|prev|next|var\b|variance|\beta\b|ddim")
 _NOISE = ("randn_like", "randn", "normal")
@@ -53,7 +53,7 @@ def _depends_on_step(code, loop):
 def _adds_noise(code, node, loop):
     """Return whether a sum contains new noise times the square root of β of the step."""
     for side in (node.left, node.right):
-        factors = _factors(side)
+        factors = operands(side, ast.Mult)
         drawn = [factor for factor in factors if _is_noise(code, factor, loop)]
         others = [
             code.resolved(factor) if name_of(factor) else factor
@@ -61,22 +61,12 @@ def _adds_noise(code, node, loop):
             if factor not in drawn
         ]
         written = " ".join(
-            ast.unparse(factor) for factor in (*factors, *others) if _is_node(factor)
+            ast.unparse(factor) for factor in (*factors, *others) if isinstance(factor, ast.AST)
         )
         if len(drawn) == 1 and others and re.search(r"(?i)beta", written):
             if not _POSTERIOR.search(written):
                 return True
     return False
-
-
-def _is_node(node):
-    return isinstance(node, ast.AST)
-
-
-def _factors(node):
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return [*_factors(node.left), *_factors(node.right)]
-    return [node]
 
 
 def _is_noise(code, node, loop):

@@ -44,9 +44,9 @@ def best_alias(code):
         for name, values in scope.assigned.items():
             for assignment in values:
                 value = _shallow(code, assignment.value)
-                if isinstance(value, ast.Call) and method(value) == "state_dict":
+                if method(value) == "state_dict":
                     if _kept_best(code, assignment, value) and _loaded_or_saved(
-                        code, scope, name, assignment, value
+                        code, scope, name, assignment
                     ):
                         yield assignment.statement
 
@@ -78,7 +78,7 @@ def _kept_best(code, assignment, value):
     )
 
 
-def _loaded_or_saved(code, scope, name, assignment, value):
+def _loaded_or_saved(code, scope, name, assignment):
     """Return whether the name is used after the loop, or the attribute is loaded or saved."""
     if name.startswith("self.") and assignment.statement.owner is not None:
         written = re.escape(name)
@@ -111,7 +111,7 @@ def snapshots_alias(code):
         if not loop or method(operand) != "state_dict" or not is_model(code, receiver(operand)):
             continue
         name = name_of(receiver(operand))
-        if name and not _rebuilt_in(code, name, loop[0]) and not _loop_variable(name, loop):
+        if name and not _rebuilt_in(name, loop[0]) and not _loop_variable(name, loop):
             if code.methods(loop[0], "step", "backward", follow=2):
                 yield call
 
@@ -130,15 +130,13 @@ def best_model_alias(code):
             continue
         if not isinstance(value, ast.Name | ast.Attribute) or not is_model(code, value):
             continue
-        if next(ancestors(node, ast.If), None) is None or _rebuilt_in(
-            code, name_of(value), loop[-1]
-        ):
+        if next(ancestors(node, ast.If), None) is None or _rebuilt_in(name_of(value), loop[-1]):
             continue
         if code.methods(loop[-1], "backward", "step", follow=2) and _read_after(code, name, loop):
             yield node
 
 
-def _rebuilt_in(code, name, loop):
+def _rebuilt_in(name, loop):
     """Return whether each iteration of the loop creates a model."""
     values = loop.scope.assigned.get(name, ())
     return any(

@@ -60,7 +60,7 @@ def _zero_at_first(function, name):
         if not _is_epoch_below(value.test, name):
             return False
         value = value.body
-    if isinstance(value, ast.Call) and method(value) == "min" and len(value.args) == 2:
+    if method(value) == "min" and len(value.args) == 2:
         value = next((arg for arg in value.args if const(arg) is None), None)
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Div):
         return False
@@ -239,11 +239,11 @@ def plateau_with_best(code):
             scheduler = code.called(construction(code, receiver(call)))
             nodes = [node for node in descendants(call.args[0]) if isinstance(node, ast.Name)]
             named = [node for node in nodes if re.match(r"(?i)best_|.*_best$", node.id)]
-            if scheduler == "sched.ReduceLROnPlateau" and named and _running_best(code, named[0]):
+            if scheduler == "sched.ReduceLROnPlateau" and named and _running_best(named[0]):
                 yield call
 
 
-def _running_best(code, node):
+def _running_best(node):
     """Return whether the name keeps the best value, assigned in an `if`, by `min` or by `max`."""
     for assignment in node.scope.assigned.get(node.id, ()):
         test = next(ancestors(assignment.statement, ast.If), None)
@@ -481,7 +481,9 @@ def _counts_epochs(code, constructor, outer):
 def stepped_in_both_loops(code):
     """`scheduler.step()` in the loop over batches and again in the loop over epochs."""
     for loop in code.nodes_of(ast.For):
-        inner = [step for step in _plain_steps(code, loop) if _directly_in(step, loop)]
+        inner = [
+            step for step in _plain_steps(code, loop) if next(ancestors(step, *LOOPS), None) is loop
+        ]
         for call in inner:
             name = name_of(receiver(call))
             outer = next(ancestors(loop, *LOOPS), None)
@@ -504,10 +506,6 @@ def _plain_steps(code, node):
         and is_scheduler(code, receiver(call))
         and not any(ancestors(call, ast.If, ast.Try))
     ]
-
-
-def _directly_in(call, loop):
-    return next(ancestors(call, *LOOPS), None) is loop
 
 
 @rule("rate-resume-jump", "wrong")
@@ -582,7 +580,11 @@ def one_optimizer_twice(code):
             if kind(code, assignment.value) == "scheduler"
             and isinstance(assignment.value, ast.Call)
         ]
-        known = {name for name, values in scope.assigned.items() if _is_optimizer(code, values)}
+        known = {
+            name
+            for name, values in scope.assigned.items()
+            if any(kind(code, assignment.value) == "optimizer" for assignment in values)
+        }
         for name, optimizer, statement in schedulers:
             own_optimizer = re.sub(r"(?i)(lr_?)?sched(uler)?", "optimizer", name)
             again = [
@@ -592,10 +594,6 @@ def one_optimizer_twice(code):
             ]
             if again and own_optimizer != optimizer and own_optimizer in known:
                 yield statement
-
-
-def _is_optimizer(code, values):
-    return any(kind(code, assignment.value) == "optimizer" for assignment in values)
 
 
 @rule("training-step-or-scheduler", "wrong", "sched|Sched")

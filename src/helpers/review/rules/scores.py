@@ -54,7 +54,7 @@ def _filled_later(code, node):
 
 def _is_softmaxed(code, node):
     parent = node.parent
-    if isinstance(parent, ast.Call) and method(parent) == "softmax":
+    if method(parent) == "softmax":
         return True
     name = name_of(parent.targets[0]) if isinstance(parent, ast.Assign) else None
     return name is not None and any(
@@ -297,7 +297,7 @@ def scaled_by_model(code):
                 continue
             scores = call.args[0]
             scores = code.value(scores) if isinstance(scores, ast.Name) else scores
-            root = _root_argument(code, scores.right) if _is_division(scores) else None
+            root = _root_argument(scores.right) if _is_division(scores) else None
             if root is not None and name_of(root) in split_width:
                 yield scores
 
@@ -320,10 +320,10 @@ def _is_division(node):
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
 
 
-def _root_argument(code, node):
+def _root_argument(node):
     """Return `d` of `d ** 0.5`, `d ** (1 / 2)` and `math.sqrt(d)`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         return node.left if ast.unparse(node.right) in ("0.5", "1 / 2") else None
-    if isinstance(node, ast.Call) and method(node) == "sqrt" and len(node.args) == 1:
+    if method(node) == "sqrt" and len(node.args) == 1:
         return node.args[0]
     return None

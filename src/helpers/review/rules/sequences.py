@@ -162,7 +162,7 @@ def _takes_last(code, forward, name):
 def _pools_second(code, forward, name):
     """Return whether `out.mean(dim=1)` or `out[:, 0]` of a transformer is one vector per sample."""
     for node in code.walk(forward):
-        if isinstance(node, ast.Call) and method(node) == "mean" and not code.called(node):
+        if method(node) == "mean" and not code.called(node):
             base, dim = receiver(node), const(argument(node, "dim", 0))
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
             base, dim = node.value, 1 if last_step(node, (0, -1)) else None
@@ -616,13 +616,7 @@ def mask_of_other_positions(code):
 
 def _slice_of_positions(code, node, word):
     """Return the slice `1:` or `:-1` of the positions of a name with a word in it."""
-    for _ in range(8):
-        if isinstance(node, ast.Name):
-            node = code.resolved(node)
-        elif method(node) in _RESHAPES and receiver(node) is not None and not code.called(node):
-            node = receiver(node)
-        else:
-            break
+    node = _unreshaped(code, node)
     if not isinstance(node, ast.Subscript) or word not in (name_of(node.value) or "").lower():
         return None
     index = node.slice
@@ -634,8 +628,8 @@ def _slice_of_positions(code, node, word):
 _RESHAPES = ("reshape", "view", "flatten", "contiguous", "float", "to", "long", "type_as", "bool")
 
 
-def _target_cut(code, node):
-    """Return the slice of the targets of a loss without a mean."""
+def _unreshaped(code, node):
+    """Return the tensor that is reshaped or converted, with names resolved."""
     for _ in range(8):
         if isinstance(node, ast.Name):
             node = code.resolved(node)
@@ -643,6 +637,12 @@ def _target_cut(code, node):
             node = receiver(node)
         else:
             break
+    return node
+
+
+def _target_cut(code, node):
+    """Return the slice of the targets of a loss without a mean."""
+    node = _unreshaped(code, node)
     if not isinstance(node, ast.Call) or len(node.args) < 2:
         return None
     name = code.called(node) or kind(code, node.func) or ""

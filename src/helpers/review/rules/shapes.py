@@ -361,11 +361,8 @@ def _is_product(node):
 
 def names_of(node):
     """Return the names in a size, as two for `h * w`."""
-    return [name.id for name in sorted(_name_nodes(node), key=place)]
-
-
-def _name_nodes(node):
-    return [child for child in descendants(node) if isinstance(child, ast.Name)]
+    nodes = (child for child in descendants(node) if isinstance(child, ast.Name))
+    return [name.id for name in sorted(nodes, key=place)]
 
 
 @rule("export-one", "wrong")
@@ -391,10 +388,7 @@ def _indexed(call):
         "enumerate",
     ):
         if isinstance(ancestor, ast.Attribute) and ancestor.attr in ("tolist", "numpy"):
-            return (
-                isinstance(ancestor.parent.parent, ast.Call)
-                and method(ancestor.parent.parent) == "extend"
-            )
+            return method(ancestor.parent.parent) == "extend"
         ancestor = ancestor.parent
     return method(ancestor) in ("extend", "enumerate") or isinstance(ancestor, ast.For)
 
@@ -532,7 +526,7 @@ def _numbered_from_one(code, prediction):
     for table in tables:
         name = name_of(getattr(table.parent, "targets", [None])[0])
         if isinstance(table, ast.Dict):
-            mapped = isinstance(table.parent, ast.Call) and method(table.parent) in (
+            mapped = method(table.parent) in (
                 "map",
                 "replace",
             )

@@ -239,8 +239,8 @@ def critic_with_generator(code):
         models = {name_of(call.func) for call, _ in scored}
         if len(models) != 1 or negated(code, node.value):
             continue
-        fakes = [sign for call, sign in scored if _of_sample(code, call)]
-        reals = [sign for call, sign in scored if not _of_sample(code, call)]
+        fakes = [sign for call, sign in scored if of_sample(code, call)]
+        reals = [sign for call, sign in scored if not of_sample(code, call)]
         key = models.pop(), node.owner
         if len(fakes) == len(reals) == 1 and fakes[0] == -reals[0]:
             critics.setdefault(key, []).append((node, fakes[0]))
@@ -278,10 +278,10 @@ def _critic_calls(code, node, sign, depth):
                 yield term, inner
 
 
-_CRITIC = re.compile(r"(?i)(self\.)?(net_?)?(d|c|critic|dis\w*|f)\w{0,2}")
+CRITIC = re.compile(r"(?i)(self\.)?(net_?)?(d|c|critic|dis\w*|f)\w{0,2}")
 
 
-def _of_sample(code, call):
+def of_sample(code, call):
     """Return whether the argument of a critic is generated, by its name or its value."""
     operand = call.args[0]
     if re.search(r"(?i)fake|\bgen|_gen|\bg\(|net_?g\(|generator\(", ast.unparse(operand)):

@@ -36,7 +36,7 @@ def _sign(code, node):
     if len(parts) != 1 or not isinstance(parts[0][0], ast.BinOp):
         return None
     product, sign = parts[0]
-    if not isinstance(product.op, ast.Mult) or not _is_surrogate(code, product):
+    if not isinstance(product.op, ast.Mult) or not _is_surrogate(product):
         return None
     for side in (product.left, product.right):
         side = code.resolved(side) if isinstance(side, ast.Name) else side
@@ -45,7 +45,7 @@ def _sign(code, node):
     return -sign if negative else sign
 
 
-def _is_surrogate(code, product):
+def _is_surrogate(product):
     """Return whether one factor is a ratio of probabilities and the other an advantage."""
     sides = [ast.unparse(product.left), ast.unparse(product.right)]
     ratio = any(re.search(r"(?i)ratio|\brho", side) for side in sides)

@@ -208,7 +208,7 @@ def _tensor_of_list(code):
         if not name_of(operand) or argument(call, "requires_grad") or no_graph(code, call):
             continue
         filled = _appended_values(code, operand)
-        if filled and all(map(_has_graph, filled)) and _in_loss(code, call):
+        if filled and all(map(_has_graph, filled)) and _in_loss(call):
             yield call
 
 
@@ -234,7 +234,7 @@ def _has_graph(node):
     return "log_prob(" in written and not re.search(r"item\(|detach|numpy|\.data\b", written)
 
 
-def _in_loss(code, node):
+def _in_loss(node):
     """Return whether the expression around the node, or its name, is differentiated."""
     statement = next(ancestors(node, ast.Assign), None)
     if statement is None:
@@ -253,9 +253,7 @@ def plain_tensor(code):
                 continue
             assignment = values[0]
             value, _moved = assignment.value, False
-            while (
-                isinstance(value, ast.Call) and method(value) in ("to", "cuda") and receiver(value)
-            ):
+            while method(value) in ("to", "cuda") and receiver(value):
                 value, _moved = receiver(value), True
             if _left_on_cpu(code, node, name, assignment):
                 yield assignment.statement

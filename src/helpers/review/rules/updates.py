@@ -85,7 +85,7 @@ def critic_unused(code):
             if not _VALUES.search(values) or _ADVANTAGE.search(returns):
                 continue
             product = _policy_term(code, call, returns, values)
-            if product is not None and not _uses_values(code, call.scope, returns, values):
+            if product is not None and not _uses_values(call.scope, returns, values):
                 yield product
                 break
 
@@ -120,7 +120,7 @@ def _policy_term(code, value_loss, returns, values):
     return None
 
 
-def _uses_values(code, scope, returns, values):
+def _uses_values(scope, returns, values):
     """Return whether the returns are computed from the values, or normalized by an advantage."""
     assignments = scope.assigned.get(returns, ())
     sources = [

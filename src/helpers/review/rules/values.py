@@ -17,6 +17,7 @@ from helpers.review.syntax import (
     name_of,
     names_in,
     receiver,
+    stored_names,
 )
 from helpers.review.tracing import construction
 
@@ -256,7 +257,7 @@ def training_value_kept(code):
     ]:
         held = re.match(r"(?i)(self\.)?(val|valid|test|eval)\w*$", name_of(receiver(call)) or "")
         node = call.args[0] if held and len(call.args) == 1 else None
-        while isinstance(node, ast.Call) and method(node) in ("item", "cpu", "detach"):
+        while method(node) in ("item", "cpu", "detach"):
             node = receiver(node)
         if not isinstance(node, ast.Name) or re.search(r"(?i)val|test|eval", node.id):
             continue
@@ -278,12 +279,7 @@ def _loop_before(call):
     for earlier in reversed(body[: body.index(statement)]):
         inner = earlier.body[-1] if isinstance(earlier, ast.With) else earlier
         if isinstance(inner, ast.For):
-            stored = {
-                n.id
-                for n in descendants(inner)
-                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-            }
-            return inner, stored
+            return inner, stored_names(inner)
         if not isinstance(earlier, ast.Expr | ast.Assign | ast.AugAssign | ast.With):
             break
     return None, set()
@@ -291,10 +287,11 @@ def _loop_before(call):
 
 def _has_unread_value(code, call, loop, name):
     """Return whether the loop computes the value of the same name with a prefix, unread."""
-    stored = {
-        n.id for n in descendants(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    }
-    like = [word for word in stored if re.fullmatch(rf"(?i)(val|valid|test|eval)\w*_?{name}", word)]
+    like = [
+        word
+        for word in stored_names(loop)
+        if re.fullmatch(rf"(?i)(val|valid|test|eval)\w*_?{name}", word)
+    ]
     return any(not code.uses(call.scope, word) for word in like)
 
 
