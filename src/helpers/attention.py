@@ -84,7 +84,7 @@ def reach(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 def rotary(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
     """Rotate queries or keys by their positions (RoPE); features `i` and `i + E/2` form a pair.
 
-    This is the layout of GPT-NeoX and of Hugging Face models. Meta's Llama pairs neighbouring
+    This is the layout of GPT-NeoX and of Hugging Face's Llama. Meta's Llama pairs neighbouring
     features, so its weights have to be reordered first. Angles are computed in float32 or wider.
 
     Args:
