@@ -51,8 +51,8 @@ def drawn(pdf: bytes) -> list[int]:
     streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.S)
     unpacked = []
     for stream in streams:
-        try:
-            unpacked.append(zlib.decompress(stream))
+        try:  # the pattern cuts off the last byte of a stream that ends with "\r"
+            unpacked.append(zlib.decompressobj().decompress(stream))
         except zlib.error:
             continue
     return [len(re.findall(rb"\bBT\b", text)) for text in unpacked if b"BT" in text]

@@ -32,7 +32,6 @@ ON_PURPOSE = {
         "tensor-recipes-where-proof": "tensor-recipes-where-nan",
         "tensors-inspect-proof": "tensors-convert-lost tensors-type-string",
     },
-    "evaluation": {"evaluation-folds-fit": "evaluation-folds-one"},  # called by a wrong cell
     "fine_tuning": {"fine-tuning-which-weights": "fine-tuning-pretrained-warns"},
     "generative": {"gan-wgan": "gan-penalty-norm"},
     "grad_modes": {
