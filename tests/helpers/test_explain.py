@@ -101,8 +101,8 @@ def test_first_slot_takes_the_quoted_name(quote):
 @pytest.mark.parametrize(
     "name",
     [
-        "it's \"x\"",
-        "module name can't contain \".\"",
+        'it\'s "x"',
+        'module name can\'t contain "."',
         "filename 'storages' not found",
         "['a', 'b'] not in index",
         " a b ",
