@@ -638,7 +638,7 @@ def test_unknown_text_offers_a_report_without_folders(monkeypatch):
         (
             "YeastError: zymurgy needs hops >= 2.0, found 1.5",
             {"type": "YeastError", "kind": "version", "words": "needs hops >="},
-            "`needs hops >=`: the versions of two installed packages do not fit",
+            "`needs hops >=`: the versions of two installed packages do not match",
         ),
         (
             "ValueError: hops must be float16 or wort has another shape",
