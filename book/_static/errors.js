@@ -220,6 +220,16 @@ class Wording {
           end += last.length;
           return this.literal.length || `${this.names}` !== "n" || /^\d+$/.test(last);
         }
+        if (part.source === "'" && text[end - 1] === "'") {
+          const quoted = rules.get("quoted", "y");
+          quoted.lastIndex = end;
+          const own = quoted.exec(text);
+          if (own) {
+            values.push(own[1]);
+            end += own[0].length;
+            return true;
+          }
+        }
         part.lastIndex = end;
         const here = part.exec(text.slice(0, end + gap + 2 * part.source.length));
         if (!here || here.index - end > gap) return false;

@@ -463,6 +463,15 @@ def test_python_and_browser_agree_on_pasted_messages(engine):
         same(engine, row["message"].replace("\\n", "\n"))
 
 
+@pytest.mark.parametrize(
+    "name", ['module name can\'t contain "."', "it's", "['a', 'b'] is", " 'x'."]
+)
+@pytest.mark.parametrize("after", ["", "\n", " 请问", "\n'b' and 'c'"])
+def test_python_and_browser_agree_on_quotes_in_values(engine, name, after):
+    for wording in ("KeyError: {0}", "ValueError: {0} is not in list", "AttributeError: {0}"):
+        same(engine, wording.format(repr(name)) + after)
+
+
 ALL_FORMS = FORMS | CHAINS
 
 

@@ -98,6 +98,24 @@ def test_first_slot_takes_the_quoted_name(quote):
     assert own(search.find(message)[0]) == {"type": "str"}
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        'it\'s "x"',
+        'module name can\'t contain "."',
+        "filename 'storages' not found",
+        "['a', 'b'] not in index",
+        " a b ",
+        "no 'x'.",
+    ],
+)
+@pytest.mark.parametrize("after", ["", "\n", " ，请问怎么解决", "\n  File 'a.py', line 3"])
+def test_quoted_name_contains_its_quotes(name, after):
+    search = explain.Messages([{"id": "named", "wordings": ["KeyError: '{name}'"]}])
+    answer = search.find(f"KeyError: {name!r}{after}")[0]
+    assert own(answer) == {"name": name.replace('"', "'").strip(" .'")}
+
+
 def test_last_exception_of_a_chain_ranks_first():
     both = f"{SHAPES}\n\nDuring handling of the above exception, another one occurred:\n\n{SECOND}"
     assert best(both).entry["id"] == best(SECOND).entry["id"]
@@ -627,7 +645,7 @@ def test_unknown_text_offers_a_report_without_folders(monkeypatch):
         (
             "YeastError: zymurgy needs hops >= 2.0, found 1.5",
             {"type": "YeastError", "kind": "version", "words": "needs hops >="},
-            "`needs hops >=`: the versions of two installed packages do not fit",
+            "`needs hops >=`: the versions of two installed packages do not match",
         ),
         (
             "ValueError: hops must be float16 or wort has another shape",

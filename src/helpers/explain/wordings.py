@@ -72,13 +72,19 @@ class Wording:
                 values.append(PATTERNS["before"].search(window)[0])
                 begin -= len(values[0])
             for piece in pieces[first + 1 :]:
+                quoted = None
+                if piece is not None and piece.pattern == "'" == text[end - 1]:
+                    quoted = PATTERNS["quoted"].match(text, end)
                 if piece is None:  # the wording ends with a variable part
                     here = PATTERNS["last"].match(text, end)
+                elif quoted:
+                    here = quoted
                 else:
                     here = piece.search(text, end, end + LIMITS.gap + 2 * len(piece.pattern))
                     if here is None or here.start() - end > LIMITS.gap:
                         break
-                values.append(here[0] if piece is None else text[end : here.start()])
+                value = here[0] if piece is None else text[end : here.start()]
+                values.append(quoted[1] if quoted else value)
                 if not self.literal and self.names == ["n"] and not values[-1].isdigit():
                     break
                 end = here.end()
