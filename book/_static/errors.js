@@ -243,11 +243,18 @@ class Wording {
   }
 }
 
-// Return the messages from their columns, in which 0 stands for a missing value.
-function entriesOf(columns) {
+// Return rows from their columns, in which 0 stands for a missing value.
+function rowsOf(columns) {
   const names = Object.keys(columns);
-  const entry = (n) => names.filter((name) => columns[name][n]).map((name) => [name, columns[name][n]]);
-  return columns.id.map((_, n) => Object.fromEntries(entry(n)));
+  const row = (n) => names.filter((name) => columns[name][n]).map((name) => [name, columns[name][n]]);
+  return columns.id.map((_, n) => Object.fromEntries(row(n)));
+}
+// Return the messages with their special cases.
+function entriesOf({ columns, cases }) {
+  const every = rowsOf(cases);
+  return rowsOf(columns).map((entry) =>
+    entry.cases ? { ...entry, cases: every.splice(0, entry.cases) } : entry,
+  );
 }
 
 class Messages {
@@ -823,7 +830,7 @@ if (typeof document !== "undefined")
         if (!globalThis.bookMessages) return;
         const { bookMessages } = globalThis;
         const asked = field.value.trim();
-        messages ||= new Messages(entriesOf(bookMessages.columns), bookMessages.matcher);
+        messages ||= new Messages(entriesOf(bookMessages), bookMessages.matcher);
         const candidates = asked ? messages.find(asked) : [];
         const sure = Boolean(candidates[0]?.sure);
         status.textContent = !asked ? "" : sure ? status.dataset.sure : status.dataset.searching;
@@ -834,7 +841,7 @@ if (typeof document !== "undefined")
       // Show the answer of a shared address, which contains only its id.
       const shared = (id) => {
         const { bookMessages } = globalThis;
-        messages ||= new Messages(entriesOf(bookMessages.columns), bookMessages.matcher);
+        messages ||= new Messages(entriesOf(bookMessages), bookMessages.matcher);
         const entry = messages.entries.findIndex(
           (one) => one.id === id || one.cases?.some((own) => own.id === id),
         );

@@ -47,7 +47,7 @@ FAMILY = {
 DIVISION = {
     "id": "division-by-zero",
     "wordings": ["ZeroDivisionError: division by zero"],
-    "cause": {"en": "The divisor is 0, not `{x}`.", "zh": "除数是 0。"},
+    "cause": {"en": "The divisor is 0, not `{object}`.", "zh": "除数是 0。"},
     "cure": "if n:\n\n    x / n  # <only> then",
     "section": "failing",
 }
@@ -129,6 +129,7 @@ def test_load_returns_wordings_section_and_cases(book):
         ([DIVISION | {"x": 3}], "unknown key 'x': expected id, cause"),
         ([OTHER | {"cases": [OTHER["cases"][0] | {"when": {}}]}], "a case needs a condition"),
         ([OTHER | {"cases": [OTHER["cases"][0] | {"when": {"n": "1"}}]}], "no wording has {n}"),
+        ([DIVISION | {"cure": 'print(f"{epoch}")'}], "no wording has {epoch}"),
         ([OTHER | {"cases": [OTHER["cases"][1] | {"near": "("}]}], "is not a regular expression"),
         *(
             ([OTHER | {"cases": [OTHER["cases"][1] | {"numbers": [relation]}]}], message)
@@ -218,7 +219,7 @@ def test_family_page_shows_cause_cure_section_and_raising_cells(book, lang):
     item = text[text.index('<li id="division-by-zero"') :].partition("\n</li>\n")[0]
     assert "\n\n" not in item, "an empty line would end the HTML"
     assert "<code>ZeroDivisionError: division by zero</code>" in item
-    cause = {"en": "not <code><var>x</var></code>", "zh": "除数是 0"}[lang]
+    cause = {"en": "not <code><var>object</var></code>", "zh": "除数是 0"}[lang]
     assert f'<p class="cause">{"The divisor is 0, " if lang == "en" else ""}{cause}' in item
     assert "if n:\n<span></span>\n    x / n  # &lt;only&gt; then" in item
     title = {"en": "Divide by zero", "zh": "除以零"}[lang]
@@ -245,6 +246,14 @@ def script(book, lang, name):
     return json.loads(text.partition(before)[2].rstrip(");\n"))
 
 
+def rows(columns: dict[str, list]) -> list[dict]:
+    """Return rows from their columns, in which 0 stands for a missing value."""
+    return [
+        {name: value for name, value in zip(columns, values, strict=True) if value}
+        for values in zip(*columns.values(), strict=True)
+    ]
+
+
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_page_scripts_match_the_messages_of_the_package(book, lang):
     older = "TypeError: '<{name}>' & \"no\" keyword"
@@ -257,9 +266,10 @@ def test_page_scripts_match_the_messages_of_the_package(book, lang):
     product = json.loads((book.root / PRODUCT).read_text("utf8"))
     matching, advice = script(book, lang, "messages.js"), script(book, lang, "errors_python.js")
     assert matching["matcher"] == product["matcher"] == message_data.matcher()
-    columns = matching["columns"]
-    for whole, *values in zip(product["messages"], *columns.values(), strict=True):
-        part = {name: value for name, value in zip(columns, values, strict=True) if value}
+    special = iter(rows(matching["cases"]))
+    for whole, part in zip(product["messages"], rows(matching["columns"]), strict=True):
+        if "cases" in part:
+            part["cases"] = [next(special) for _ in range(part["cases"])]
         assert part == without_advice(whole)
         own = advice[whole["id"]]
         assert own["cause"] == whole["cause"][lang]

@@ -97,8 +97,9 @@ def _columns(line: str) -> int:
 def index_script(book: Book, entries: Iterable[Entry]) -> str:
     """Return the script that sets `bookMessages`: matcher rules, and each message's matching data.
 
-    The messages are in the order of their lines in `errors.html`. They are stored by column, with
-    0 for a missing value, because columns compress better.
+    The messages are in the order of their lines in `errors.html`. They and their special cases are
+    stored by column, with 0 for a missing value, because columns compress better; the column
+    `cases` contains the number of a message's special cases.
     """
 
     def matched(values: dict[str, Any]) -> dict[str, Any]:
@@ -107,9 +108,15 @@ def index_script(book: Book, entries: Iterable[Entry]) -> str:
         return kept | ({"cases": cases} if cases else {})
 
     rows = [matched(plain(book, entry)) for entry in entries]
+    cases = [case for row in rows for case in row.get("cases", ())]
+    rows = [row | ({"cases": len(row["cases"])} if "cases" in row else {}) for row in rows]
+    data = {"matcher": matcher(), "columns": _by_column(rows), "cases": _by_column(cases)}
+    return f"globalThis.bookMessages={_json(data)};\n"
+
+
+def _by_column(rows: list[dict[str, Any]]) -> dict[str, list]:
     names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: [row.get(name, 0) for row in rows] for name in names}
-    return f"globalThis.bookMessages={_json({'matcher': matcher(), 'columns': columns})};\n"
+    return {name: [row.get(name, 0) for row in rows] for name in names}
 
 
 def advice(book: Book, lang: str, entry: Entry) -> dict[str, Any]:

@@ -164,6 +164,10 @@ def _entry(row: Row, file: str) -> Entry:
         entry.until.append(str(own.get("until", "")))
     variables = set(VARIABLE.findall(" ".join(entry.wordings)))
     entry.cases = [_case(case, file, variables) for case in row.get("cases", ())]
+    for one in (entry, *entry.cases):
+        used = VARIABLE.findall(" ".join([*one.cause.values(), one.cure, one.cure_zh]))
+        if unknown := {*used} - variables - AROUND:
+            raise BookError(f"{one.where}: no wording has {', '.join(sorted(unknown))}")
     return entry
 
 
