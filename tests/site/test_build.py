@@ -389,7 +389,7 @@ def test_page_renders_the_content_of_its_notebook(toy_site):
     chapter = next(
         row for row in zip(*records["columns"], strict=True) if row[2] == "用 detach 切断计算图"
     )
-    assert {"复制", "requires_grad"} <= set(chapter[5].split())
+    assert "复制" in chapter[5].split() and "requires_grad" in chapter[3]
     assert 'id="two-ways-to-cut"' in page and 'id="two-ways-to-cut-2"' in page
     assert 'id="value"' in page, "cells have anchors"
     assert "katex.min.css" not in (toy_site / "zh/schedule.html").read_text("utf8")
