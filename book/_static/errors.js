@@ -699,11 +699,12 @@ if (typeof document !== "undefined")
         location.protocol === "file:" ? `#paste=${encodeURIComponent(text.slice(-20000))}` : "",
     };
     globalThis.bookPasted = pasted;
-    // Fit the height of the field to its text, up to a part of the window.
+    // Fit the height of the field to its text, up to a part of the window that leaves room for the
+    // answer.
     const grow = (field) => {
       field.style.height = "auto";
       const border = field.offsetHeight - field.clientHeight;
-      field.style.height = `${Math.min(field.scrollHeight + border, innerHeight * 0.4)}px`;
+      field.style.height = `${Math.min(field.scrollHeight + border, innerHeight * 0.2)}px`;
     };
     // Run an action once for several events: an editor may insert a long text line by line.
     const once = (act) => {
@@ -751,8 +752,22 @@ if (typeof document !== "undefined")
       const items = [...list.querySelectorAll(".error-lines > li")];
       const answers = new Answers(status.dataset);
       let messages = null;
+      // After a paste, scroll to the answer: its first cure is visible, and in the field the last
+      // line of the text. A reload and Back keep the position.
+      let arrived = performance.getEntriesByType("navigation")[0]?.type === "navigate";
+      const reveal = (item) => {
+        if (!arrived) return;
+        arrived = false;
+        field.scrollTop = field.scrollHeight;
+        const [cause, cure] = [".cause", ".cure"].map((part) => item.querySelector(part) || item);
+        const below = () => cure.getBoundingClientRect().bottom - innerHeight;
+        if (below() < 0) return;
+        status.scrollIntoView();
+        const above = cause.getBoundingClientRect().top - status.getBoundingClientRect().top;
+        scrollBy(0, Math.max(0, Math.min(below() + 8, above)));
+      };
       // Show the wording and its link immediately, the text when it is loaded.
-      const shownFor = (answer, ownLine) => {
+      const shownFor = (answer, ownLine, first) => {
         const line = items[answer.entry];
         const link = line.querySelector("a").cloneNode(true);
         const item = element("li", "", element("p", "message", link));
@@ -763,6 +778,7 @@ if (typeof document !== "undefined")
           const entry = messages.entries[answer.entry];
           item.append(...answers.text(answer, entry, globalThis.bookAdvice[entry.id]));
           copyButtons(item, status.dataset.copy);
+          if (first) reveal(item);
         });
         return item;
       };
@@ -806,11 +822,11 @@ if (typeof document !== "undefined")
             : status.dataset.none;
         list.hidden = Boolean(hits.length || candidates.length);
         const marked = (parts) => parts.map(([text, met]) => (met ? element("mark", "", text) : text));
-        const lines = hits.map(({ name, page, anchor, first, title, line }) => {
+        const lines = hits.map(({ name, page, anchor, first, title, line, code }) => {
           const link = element("a", "", ...marked(first ? [[name, false]] : title));
           link.href = `${page}.html${first ? "" : `#${anchor}`}`;
           const place = first ? [] : [element("span", "page", name)];
-          return element("li", "section", element("p", "", link, ...place), element("p", "line", ...marked(line)));
+          return element("li", "section", element("p", "", link, ...place), element("p", code ? "line code" : "line", ...marked(line)));
         });
         if (hits.length && candidates.length) lines.push(heading(status.dataset.related));
         if (!hits.length && !candidates.length && status.dataset.issues) lines.push(reportOf(asked));
@@ -823,7 +839,7 @@ if (typeof document !== "undefined")
         clear.hidden = !field.value;
         candidates.slice(0, sure ? candidates.length : 3).forEach((answer, n) => {
           if (n === 1 && sure) shown.append(heading(status.dataset.others));
-          shown.append(shownFor(answer, n === 0 && ownLine));
+          shown.append(shownFor(answer, n === 0 && ownLine, sure && n === 0));
         });
       };
       const search = () => {
@@ -857,6 +873,9 @@ if (typeof document !== "undefined")
       };
       const later = once(typed);
       field.addEventListener("input", () => (field.value.length > 2000 ? later() : typed()));
+      field.addEventListener("paste", () => {
+        arrived = true;
+      });
       clear.addEventListener("click", () => {
         field.value = "";
         typed();

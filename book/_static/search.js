@@ -423,7 +423,7 @@
         kind,
         title: marked(section[TITLE], terms),
         ...(kind === "card" && section[EXPLAINED]
-          ? { line: [[section[CODE], false]], code: true }
+          ? { line: marked(snippet(section[CODE], terms), terms), code: true }
           : line(id, terms)),
       };
     });
@@ -445,12 +445,26 @@
           if (matched.has(pair)) mark(index + n, index + n + pair.length);
         });
       else if (matched.has(chunk.toLowerCase())) mark(index, index + chunk.length);
+      else if (matched.has(chunk.toLowerCase().split(".").at(-1)))
+        mark(index + chunk.lastIndexOf(".") + 1, index + chunk.length);
       else
         for (const piece of chunk.matchAll(PIECE))
           if (matched.has(stem(piece[0].toLowerCase())) || matched.has(piece[0].toLowerCase()))
             mark(index + piece.index, index + piece.index + piece[0].length);
     if (end < text.length) parts.push([text.slice(end), false]);
     return parts;
+  }
+
+  // Return the code of a card from the line with the most query words; of the first lines, all.
+  function snippet(code, matched) {
+    const lines = code.split("\n");
+    const counts = lines.map(
+      (one) => new Set(tokenize(one).filter((term) => matched.has(term))).size,
+    );
+    const best = counts.indexOf(Math.max(...counts));
+    const indent = lines[best].search(/\S|$/);
+    const rest = lines.slice(best).map((one) => one.slice(Math.min(indent, one.search(/\S|$/))));
+    return best < 3 ? code : ["…", ...rest].join("\n");
   }
 
   const LONG = 150;

@@ -225,13 +225,15 @@ def test_names_in_headings_come_first_and_common_names_are_limited(put):
 
 
 def test_method_is_listed_if_prose_names_it_and_code_calls_it(put):
-    code = "model.eval()\nnp.eval()\nx.flip(0)\nx.data\ny.grad\ny.append(1)"
+    code = "model.eval()\nnp.eval()\nx.flip(0)\nx.data\ny.grad\ny.append(1)\nself.a.T"
     book = put(
-        section_of(1, "First `eval()`, then `.data`, not `grad`, `append` or `median`", "pass")
+        section_of(
+            1, "First `eval()`, then `.data`, `.T`, not `.a`, `grad`, `append` or `median`", "pass"
+        )
         + section_of(2, "Other words: flip", f"import numpy as np\n{code}")
     )
     names = name_list.sections_by_name(book)
-    assert [name for name in names if name.startswith(".")] == [".data", ".eval"]
+    assert [name for name in names if name.startswith(".")] == [".data", ".eval", ".T"]
     assert [part.id for part in names[".eval"]] == ["s1", "s2"]
 
 

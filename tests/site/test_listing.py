@@ -45,6 +45,31 @@ def test_filter_keeps_only_matching_entries(page, url, address, words, expected,
     assert shown(page) == every
 
 
+@pytest.mark.parametrize("name", ["index", "symptoms", "cheat_sheet", "by_name"])
+def test_placeholder_has_the_colour_of_muted_text(page, url, name):
+    page.goto(f"{url}/en/{name}.html")
+    field = page.locator("article [placeholder]").first
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    colours = """field => {
+      const probe = field.parentElement.appendChild(document.createElement("span"));
+      probe.style.color = "var(--pst-color-text-muted)";
+      return [getComputedStyle(field, "::placeholder").color, getComputedStyle(probe).color];
+    }"""
+    placeholder, muted = field.evaluate(colours)
+    assert placeholder == muted
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_tables_of_the_status_page_fit_on_a_desktop(page, url, lang):
+    page.goto(f"{url}/{lang}/status.html")
+    tables = page.locator("#status table")
+    assert tables.count() >= 3
+    assert not tables.evaluate_all(
+        "all => all.filter(e => e.parentElement.scrollWidth > e.parentElement.clientWidth)"
+        ".map(e => e.closest('section').id)"
+    )
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_filter_without_matches_shows_a_message(page, url, lang):
     page.goto(f"{url}/{lang}/symptoms.html?q=zymurgy")

@@ -140,10 +140,21 @@ def test_results_include_messages_symptoms_and_cards(found, lang, words, first):
     assert any(f"{hit['page']}#{hit['anchor']}".startswith(first) for hit in best), best
 
 
+def text_of(hit):
+    return "".join(text for text, _ in hit["line"])
+
+
+def test_line_of_a_card_with_the_query_is_among_the_first(found):
+    card = found("en", "clip_grad_norm_")[0]
+    lines = text_of(card).splitlines()
+    assert card["code"] and lines[0] == "…" and "clip_grad_norm_" in lines[1]
+    assert not lines[1].startswith(" ") and ["clip_grad_norm_", True] in card["line"]
+
+
 def test_card_is_ranked_before_the_section_that_explains_it(found):
     card, section = found("en", "keep best weights")[:2]
     assert (card["kind"], section["kind"]) == ("card", "chapter")
-    assert "deepcopy(model.state_dict())" in card["line"][0][0]
+    assert "deepcopy(model.state_dict())" in text_of(card)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +167,7 @@ def test_card_is_ranked_before_the_section_that_explains_it(found):
 )
 def test_query_for_one_card_returns_it_first(found, lang, words, line, section):
     card, after = found(lang, words)[:2]
-    assert card["kind"] == "card" and line in card["line"][0][0]
+    assert card["kind"] == "card" and line in "".join(text_of(card).splitlines()[:4])
     assert after["kind"] == "chapter" and section in after["anchor"]
 
 
@@ -443,6 +454,16 @@ def test_dialog_opens_by_key_or_button_and_closes_by_escape(page, url):
     assert not dialog.is_visible()
     for route in held:  # an open request would block the next test, which loads the same file
         route.abort()
+
+
+def test_focused_search_field_has_one_ring(page, url):
+    page.goto(f"{url}/en/detach.html")
+    page.keyboard.press("/")
+    field = page.locator("#search-dialog input")
+    field.wait_for()
+    assert field.evaluate("e => getComputedStyle(e).outlineStyle") == "solid"
+    rings = "e => [e, e.form].map(one => getComputedStyle(one).boxShadow)"
+    assert field.evaluate(rings) == ["none", "none"]
 
 
 def test_search_loads_nothing_before_it_is_opened(page, url):

@@ -18,7 +18,9 @@ from bookbuild.source.words import words
 
 HEADING, ANSWER, CODE = range(3)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-_ATTRIBUTE = re.compile(r"(?:(?<![\w.])(\w+)(?:\.\w+)*|(?<=[)\]]))(\.[A-Za-z]\w*)(?![\w'\"])(\(?)")
+_ATTRIBUTE = re.compile(
+    r"(?:(?<![\w.])(\w+)(?:\.\w+)*|(?<=[)\]]))(\.(?:[A-Za-z]\w+|[HTt]))(?![\w'\"])(\(?)"
+)
 _IMPORT = re.compile(r"^\s*(?:from \S+ )?import (.+)$", re.M)
 _IN_PROSE = re.compile(r"(?:[\w.]*\.)?([A-Za-z]\w*)(?:\(.*\))?")
 _PYTHON = (str, list, dict, set, int, float, Path, IOBase)
