@@ -265,7 +265,12 @@ def test_page_scripts_match_the_messages_of_the_package(book, lang):
     pages.write(book)
     product = json.loads((book.root / PRODUCT).read_text("utf8"))
     matching, advice = script(book, lang, "messages.js"), script(book, lang, "errors_python.js")
-    assert matching["matcher"] == product["matcher"] == message_data.matcher()
+    rules = message_data.matcher()
+    assert product["matcher"] == rules
+    unknown = matching["matcher"].pop("unknown")
+    assert matching["matcher"] == {key: rule for key, rule in rules.items() if key != "unknown"}
+    assert unknown["own"] == {lang: rules["unknown"]["own"][lang]}
+    assert [kind[lang] for kind in unknown["kinds"]] == [k[lang] for k in rules["unknown"]["kinds"]]
     special = iter(rows(matching["cases"]))
     for whole, part in zip(product["messages"], rows(matching["columns"]), strict=True):
         if "cases" in part:

@@ -64,7 +64,7 @@ def render(book: Book, lang: str, entries: list[Entry], seen: Seen) -> dict[str,
         body = fill("errors_family.md", **values)
         files[f"{family.page}.md"] = page(source, family.description[lang], body)
         files[f"{family.page}.js"] = message_data.family_script(group, advice, places)
-    return files | {message_data.SCRIPT: message_data.index_script(book, ordered)}
+    return files | {message_data.SCRIPT: message_data.index_script(book, lang, ordered)}
 
 
 def entry_page(book: Book, lang: str, entry: Entry) -> tuple[Markup, Markup]:

@@ -94,8 +94,10 @@ def _columns(line: str) -> int:
     return len(line) + sum(unicodedata.east_asian_width(c) in "WF" for c in line)
 
 
-def index_script(book: Book, entries: Iterable[Entry]) -> str:
+def index_script(book: Book, lang: str, entries: Iterable[Entry]) -> str:
     """Return the script that sets `bookMessages`: matcher rules, and each message's matching data.
+
+    Texts of the rules are in one language.
 
     The messages are in the order of their lines in `errors.html`. They and their special cases are
     stored by column, with 0 for a missing value, because columns compress better; the column
@@ -110,8 +112,19 @@ def index_script(book: Book, entries: Iterable[Entry]) -> str:
     rows = [matched(plain(book, entry)) for entry in entries]
     cases = [case for row in rows for case in row.get("cases", ())]
     rows = [row | ({"cases": len(row["cases"])} if "cases" in row else {}) for row in rows]
-    data = {"matcher": matcher(), "columns": _by_column(rows), "cases": _by_column(cases)}
+    rules = _in_language(matcher(), lang)
+    data = {"matcher": rules, "columns": _by_column(rows), "cases": _by_column(cases)}
     return f"globalThis.bookMessages={_json(data)};\n"
+
+
+def _in_language(value: Any, lang: str) -> Any:
+    """Leave out the texts in other languages."""
+    if isinstance(value, list):
+        return [_in_language(item, lang) for item in value]
+    if not isinstance(value, dict):
+        return value
+    others = {"en", "zh"} - {lang} if value.keys() >= {"en", "zh"} else set()
+    return {key: _in_language(item, lang) for key, item in value.items() if key not in others}
 
 
 def _by_column(rows: list[dict[str, Any]]) -> dict[str, list]:
