@@ -755,9 +755,9 @@ def test_names_in_the_code_of_many_records_are_left_out_unless_the_prose_mention
 
 def test_names_in_the_form_of_a_name_are_stored_once():
     prose = "optimizer.zero_grad() sets grad to None, see F.relu"
-    names = "zero_grad grad relu F.relu torch.optim.SGD optimizer.step()\nnone or zero"
+    names = "zero_grad grad relu F.relu t.to torch.optim.SGD optimizer.step()\nnone or zero"
     record = without_named([0, "a", "Clear", prose, "", names, ""])
-    assert record[5] == "grad torch.optim.SGD optimizer.step()\nnone or zero"
+    assert record[5] == "grad t.to torch.optim.SGD optimizer.step()\nnone or zero"
 
 
 def test_words_in_the_form_of_a_name_in_the_prose_rank_as_names(page, url):

@@ -415,9 +415,9 @@ def without_common_names(records: list[list]) -> Iterator[list]:
 
 def without_named(record: list) -> list:
     """Leave out the names that the prose contains in the form of a name."""
-    named = {word for name in NAMED.findall(record[3]) for word in WORD.findall(name)}
+    named = _pieces(" ".join(NAMED.findall(record[3])))
     names, end, queries = record[-2].partition("\n")
-    kept = " ".join(name for name in names.split(" ") if set(WORD.findall(name)) - named)
+    kept = " ".join(name for name in names.split(" ") if _pieces(name) - named)
     return [*record[:-2], kept + end + queries, record[-1]]
 
 
