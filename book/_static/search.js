@@ -297,7 +297,11 @@
     alternatives.forEach((alternative, n) => {
       add(scores, phrase(alternative, typing && !n, !n), n ? 0.7 : 1);
     });
-    return scores.size ? scores : mistyped(text);
+    if (scores.size) return scores;
+    const name = text.split(".").pop(); // of torch.nn.CTCLoss
+    const pieces = name.split(SEAM).filter(Boolean);
+    if (pieces.length > 1) add(scores, phrase(pieces.join(" "), typing, true), 0.7);
+    return scores.size ? scores : mistyped(name);
   }
 
   // Return the weight of a query word by the share of its sections that name it in their title or
@@ -471,16 +475,11 @@
 
   // Return the line of a section with the most query words, shortened around them.
   function line(id, matched) {
-    let best = { count: 0, text: sections[id][TEXT].split("\n")[0], code: false };
-    for (const [text, code] of [
-      [sections[id][TEXT], false],
-      [sections[id][CODE], true],
-    ])
-      for (const one of text.split("\n")) {
-        const count = new Set(tokenize(one).filter((term) => matched.has(term))).size;
-        if (count > best.count) best = { count, text: one, code };
-      }
-    let { text } = best;
+    const lines = sections[id][TEXT].split("\n");
+    const counts = lines.map(
+      (one) => new Set(tokenize(one).filter((term) => matched.has(term))).size,
+    );
+    let text = lines[counts.indexOf(Math.max(...counts))];
     if (text.length > LONG) {
       const first = marked(text, matched)[0];
       const from = first[1] ? 0 : Math.max(0, first[0].length - 50);
@@ -489,7 +488,7 @@
         : 0;
       text = `${start ? "…" : ""}${text.slice(start, start + LONG)}${start + LONG < text.length ? "…" : ""}`;
     }
-    return { line: marked(text, matched), code: best.code };
+    return { line: marked(text, matched), code: false };
   }
 
   const isMessage = (text) =>

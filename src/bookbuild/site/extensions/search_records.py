@@ -37,19 +37,13 @@ KINDS = {"errors": "message", "symptoms": "symptom", "cheat_sheet": "card"}
 UNASKED = re.compile(
     r"\s*(import |from \S+ import |(torch|np|random)\.(random\.)?(manual_)?seed\()"
 )
-# Lines that print, assert, plot or mark a cell as wrong or right, or call a demonstration or
-# checker of the book without a comment: not indexed.
-SHOWN = re.compile(
-    r"\s*(print\(|assert |plt\.|ax\w*\.|fig\w*\b|# [✗✓])|[^#]*\b(demos|exercises)\.[^#]*$"
-)
-# Lines that queries may refer to: with a comment, a class, or an attribute of a module or object.
-QUERIED = re.compile(r".*#|\s*class |(?!\s*(for|return|raise|if|elif|while|yield)\b).*\.")
+# Lines that print, assert or plot, or call a demonstration or checker of the book: not indexed.
+SHOWN = re.compile(r"\s*(print\(|assert |plt\.|ax\w*\.|fig\w*\b)|.*\b(demos|exercises)\.")
 WORD = re.compile(r"[A-Za-z_]\w{2,}|[一-鿿]")
 # Names that queries may contain: attributes, calls, arguments, classes; not local variables.
 PUBLIC = re.compile(r"(?<=\.)[A-Za-z_]\w{2,}|[A-Za-z_]\w{2,}(?=\(|=[^=])|(?<=class )\w+")
 # Words in the form of a name: `search.js` adds those in the prose of a chapter to the names.
 NAMED = re.compile(r"[A-Za-z]+[._][\w.]*\w|[A-Za-z_]\w*(?=\()")
-NUMBERS = re.compile(r"-?[\d.]+(?:, ?-?[\d.]+){3,}")
 _COMMON = 40  # a torch name in the code of more records is left out
 _LONG = 40  # bytes of a sentence: 13 Chinese characters
 _SENTENCE = re.compile(r".*?[。！？]|.*?[.!?](?=\s)|.+", re.S)
@@ -65,7 +59,7 @@ LEFT_OUT = {
 
 @dataclass
 class Section:
-    """Searchable content of a section: lines of prose and code, names in code, and queries."""
+    """Searchable content of a section: prose, code or its names, names of torch, and queries."""
 
     anchor: str
     title: str
@@ -75,23 +69,21 @@ class Section:
     queries: list[str] = field(default_factory=list)  # queries that the section answers
     explained: str = ""  # for a cheat-sheet card: page and anchor of the explaining section
 
-    def distinctive_lines(self) -> list[str]:
-        """Return the code lines that add a public name or a comment word to the section's prose."""
-        seen, lines = _words(" ".join([self.title, *self.text, *self.names])), []
-        for line in self.code:
-            code, _, comment = line.partition("#")
-            if (_words(comment) | _words(" ".join(PUBLIC.findall(code)))) - seen:
-                seen |= _words(line)
-                lines.append(line)
-        return lines
+    def other_names(self) -> dict[str, None]:
+        """Return the public names in the code that the section's prose does not contain."""
+        seen = _words(" ".join([self.title, *self.text, *self.names]))
+        return dict.fromkeys(name for name in self.code if name.lower() not in seen)
 
     def record(self) -> list[str]:
-        """Return anchor, title, prose, code, names with queries, and the explaining section."""
+        """Return anchor, title, prose, code, names with queries, and the explaining section.
+
+        The code of a section is stored as its public names, the code of a card as it is.
+        """
         return [
             self.anchor,
             self.title,
             "\n".join(self.text),
-            "\n".join(self.code if self.explained else self.distinctive_lines()),
+            "\n".join(self.code) if self.explained else " ".join(self.other_names()),
             "\n".join([" ".join(dict.fromkeys(" ".join(self.names).split())), *self.queries]),
             self.explained,
         ]
@@ -187,8 +179,8 @@ def _add_text(node: nodes.Node, here: Section) -> bool:
         if here.explained:  # results show the card of a cheat sheet with all its lines
             here.code += lines
         else:
-            lines = [line for line in lines if QUERIED.match(line) and not SHOWN.match(line)]
-            here.code = list(dict.fromkeys([*here.code, *map(_short, lines)]))
+            lines = [line.partition("#")[0] for line in lines if not SHOWN.match(line)]
+            here.code += PUBLIC.findall("\n".join(lines))
         code = node.astext()
         here.names |= dict.fromkeys(torch_names(code, ALIASES | imports(code)))
     elif isinstance(node, nodes.row):
@@ -202,11 +194,6 @@ def _add_text(node: nodes.Node, here: Section) -> bool:
     else:
         return False
     return True
-
-
-def _short(line: str) -> str:
-    """Return a line of code without indentation and with lists of numbers replaced by `…`."""
-    return NUMBERS.sub("…", line.strip())
 
 
 def _parameters(signature: nodes.Element) -> Iterator[nodes.Element]:
