@@ -5,7 +5,7 @@
   const words = {
     en: {
       because:
-        "The edited tensor is not the one that the node saved, so its version is still the saved one.",
+        "The edited tensor is not the one that the node saved, so the version of the saved tensor is unchanged.",
       title: "What does backward need?",
       task: "let a node save a tensor, edit a tensor in line 3, and make line 4 run without an error.",
       code: "point at a line",
@@ -34,7 +34,7 @@
       again: (value) => `w.grad is ${value}. No tensor was saved, so none was freed.`,
     },
     zh: {
-      because: "被修改的不是节点保存的那个张量，所以它的版本号没有变。",
+      because: "被修改的不是节点保存的那个张量，所以保存的张量版本不变。",
       title: "反向传播需要什么？",
       task: "让某个节点保存张量，在第 3 行修改一个张量，并且第 4 行不报错。",
       code: "把鼠标移到某一行上",

@@ -28,7 +28,7 @@
         `the cells ${cells}, and the steps between them differ.`,
     },
     zh: {
-      because: "只要步长能描述新的顺序，就能得到视图，不要求内存连续。",
+      because: "只要步幅能描述新的次序，就能得到视图，不要求内存连续。",
       title: "每个元素读的是哪一格？",
       task: "找一个内存不连续，但 <code>reshape</code> 不需要复制的张量。",
       tensor: "起点",
