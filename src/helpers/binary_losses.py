@@ -87,7 +87,8 @@ def soft_iou_loss(
 def _in_unit_interval(name: str, tensor: Tensor, advice: str) -> None:
     # a sum of probabilities may exceed 1 by rounding
     near = 8 * torch.finfo(tensor.dtype).eps if tensor.is_floating_point() else 0
-    values = tensor.double()  # unsigned and 8-bit dtypes have no min
+    # unsigned and 8-bit dtypes have no min, MPS has no float64
+    values = tensor if tensor.dtype == torch.float64 else tensor.float()
     if values.numel() and (values.min() < -near or values.max() > 1 + near):
         raise ValueError(
             f"{name} must lie between 0 and 1, got values from {values.min().item():.3g} "

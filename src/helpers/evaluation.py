@@ -204,7 +204,7 @@ def top_k_accuracy(logits: Tensor, target: Tensor, k: int) -> float:
         raise ValueError(f"expected classes 0 ... {classes - 1} in target")
     own = logits.gather(1, target.long()[:, None])
     others = (logits >= own).sum(1) - 1
-    return (others < k).double().mean().item()
+    return (others < k).sum().item() / len(target)
 
 
 def auroc(score: Tensor, target: Tensor) -> float:
@@ -239,7 +239,7 @@ def auroc(score: Tensor, target: Tensor) -> float:
         raise ValueError("expected positives and negatives, got only one class")
     below = torch.searchsorted(low, high)
     up_to = torch.searchsorted(low, high, right=True)
-    return ((below + up_to).sum().double() / (2 * len(high) * len(low))).item()
+    return (below + up_to).sum().item() / (2 * len(high) * len(low))
 
 
 class Bin(NamedTuple):
@@ -288,7 +288,7 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = 10) -> list[Bin
         inside = index == i
         if inside.any():
             columns = (inside, confidence[inside], correct[inside])
-            occupied.append(Bin(*(column.double().mean().item() for column in columns)))
+            occupied.append(Bin(*(column.cpu().double().mean().item() for column in columns)))
     return occupied
 
 
@@ -357,6 +357,7 @@ def _counts(matrix: Tensor) -> Tensor:
     _is_tensor("matrix", matrix)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"expected a square matrix of counts, got shape {tuple(matrix.shape)}")
+    matrix = matrix.cpu() if matrix.device.type == "mps" else matrix  # MPS has no float64
     return matrix.double() if matrix.is_floating_point() else matrix.long()
 
 

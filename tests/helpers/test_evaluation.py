@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import sk, tm
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from verdicts import expect, seeding
 
-from helpers import evaluation
+from helpers import binary_losses, evaluation
 from helpers.demos import evaluation as demos
 from helpers.exercises import evaluation as exercises
 
@@ -804,3 +805,18 @@ def test_recall_of_1_does_not_imply_the_largest_entry_of_a_column():
 def test_arrays_raise_a_type_error(call):
     with pytest.raises(TypeError, match="expected a tensor as .*, got ndarray: torch.as_tensor"):
         call(np.array([0, 1]))
+
+
+def test_no_float64_is_computed_which_mps_does_not_have():
+    class Narrow(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            assert getattr(out, "dtype", None) != torch.float64, function
+            return out
+
+    scores, target = torch.rand(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
+    with Narrow():
+        evaluation.confusion_matrix(target, scores.argmax(1), 3)
+        evaluation.top_k_accuracy(scores, target, 2)
+        evaluation.auroc(scores[:, 0], target == 0)
+        binary_losses.soft_iou_loss(torch.rand(2, 1, 4, 4), torch.ones(2, 1, 4, 4).byte())
