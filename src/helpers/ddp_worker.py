@@ -24,6 +24,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.nn.functional import all_gather
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from helpers import distributed
@@ -331,6 +332,43 @@ def two_losses() -> dict[str, object]:
     return diverged
 
 
+def gathered() -> dict[str, bool]:
+    """Return, by way of gathering, if a contrastive loss has the gradient of one process.
+
+    `"all_gather"` and `"own part"` compute the loss of the rank's own rows; `"own part, all rows"`
+    computes the loss of all rows, multiplied by the number of ranks.
+    """
+    rank, world, x = dist.get_rank(), dist.get_world_size(), samples()[0]
+    size, every = len(x) // world, torch.arange(len(x))
+    mine = slice(rank * size, rank * size + size)
+
+    def embed() -> nn.Linear:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return nn.Linear(3, 3)
+
+    plain = embed()
+    F.cross_entropy(plain(x) @ plain(x).T, every).backward()
+    equal = {}
+    for way in ("all_gather", "own part", "own part, all rows"):
+        parallel = DDP(embed())
+        own = parallel(x[mine])
+        if way == "all_gather":
+            parts = list(all_gather(own))
+        else:
+            parts = [torch.empty_like(own) for _ in range(world)]
+            dist.all_gather(parts, own.detach())
+            parts[rank] = own
+        rows = torch.cat(parts)
+        if way == "own part, all rows":
+            loss = world * F.cross_entropy(rows @ rows.T, every)
+        else:
+            loss = F.cross_entropy(own @ rows.T, every[mine])
+        loss.backward()
+        equal[way] = torch.allclose(parallel.module.weight.grad, plain.weight.grad, atol=1e-5)
+    return equal
+
+
 def group_results() -> dict[str, object]:
     """Return the results of the `distributed` helpers if the ranks agree, differ or fail."""
     rank, model = dist.get_rank(), nn.BatchNorm1d(2)
@@ -449,6 +487,7 @@ def main(folder: str) -> None:
         "metric": metric(),
         "around": around(),
         "two losses": two_losses(),
+        "gathered": gathered(),
         "together": group_results(),
         "sharded": sharded(device),
         "sharded, early": sharded(device, early=True),

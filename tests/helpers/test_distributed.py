@@ -302,6 +302,7 @@ def test_seeds_per_rank_give_different_numbers(run):
 def test_gradients_are_averaged_only_through_the_wrapper(run):
     for found in run:
         assert found["around"] == {"parallel": [], "parallel.module": ["weight", "bias"]}
+        assert list(found["gathered"].values()) == [True, False, True]
         assert found["two losses"] == {
             "at the end": ["weight", "bias"],
             "in turns": [],

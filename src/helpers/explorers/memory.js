@@ -14,7 +14,7 @@
       half: "bfloat16 autocast",
       again: "checkpoints",
       bar: (batch, peak) => `batch ${batch}: ${peak} MiB`,
-      takes: (batch, peak) => `Batch ${batch} takes ${peak} MiB at the fullest moment. `,
+      takes: (batch, peak) => `Batch ${batch} has a peak of ${peak} MiB. `,
       saves: (batch, peak, share) =>
         `Batch ${batch} still takes ${peak}, <b>${share} %</b> of it. `,
       least: "A batch cannot be smaller. ",
@@ -30,7 +30,7 @@
       half: "bfloat16 autocast",
       again: "激活检查点",
       bar: (batch, peak) => `批量 ${batch}：${peak} MiB`,
-      takes: (batch, peak) => `批量为 ${batch} 时，最满的一刻占 ${peak} MiB。`,
+      takes: (batch, peak) => `批量为 ${batch} 时，峰值是 ${peak} MiB。`,
       saves: (batch, peak, share) => `减到 ${batch}，还要 ${peak} MiB，是原来的 <b>${share}%</b>。`,
       least: "批量不能再小了。",
       follow: (word, n) => `会随批量变小的只有${word}，这里是 ${n} MiB。`,

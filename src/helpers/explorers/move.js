@@ -7,7 +7,7 @@
       because:
         "An optimizer contains the parameters that existed when it was built; new ones are not updated.",
       title: "What moves, what stays behind?",
-      task: "press the cell where a module gets new parameters, unknown to its optimizer.",
+      task: "select the cell where a module gets new parameters, which its optimizer does not contain.",
       what: "you have",
       kinds: {
         tensor: "tensor",
@@ -43,7 +43,7 @@
     zh: {
       because: "优化器里是构建时已有的参数，之后换上的新参数不会被更新。",
       title: "什么会移动，什么留在原处？",
-      task: "点出让模块换上新参数的那一格，优化器会因此落空。",
+      task: "点出给模块换上新参数的那一格：之前构造的优化器更新不到新参数。",
       what: "手里的对象",
       kinds: {
         tensor: "张量",

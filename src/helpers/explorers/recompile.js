@@ -26,7 +26,7 @@
       numbered: "forward uses self.epoch, a number",
     },
     zh: {
-      because: "训练一张图，验证一张图，适用于所有批大小和所有轮次。",
+      because: "训练一张图，验证一张图，适用于所有批量大小和轮次。",
       title: "哪次调用会重新编译？",
       task: "保留 29 个样本的那一批，让两轮下来只编译两次。",
       epoch: (n) => `第 ${n} 轮`,

@@ -22,7 +22,7 @@
       raises: (name, text) => `${name} raises: ${text}`,
     },
     zh: {
-      because: "追踪只会重复那一个样例的运算；导出的程序则根据新的输入来计算结果。",
+      because: "追踪只会重复那一个示例的运算；导出的程序则根据新的输入来计算结果。",
       title: "同一段代码：追踪与导出",
       task: "找一种情形：追踪结果悄悄出错，而某个导出的程序正确。",
       rows: ["Python", "trace", "export", "export，任意长度"],

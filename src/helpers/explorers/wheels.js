@@ -24,7 +24,7 @@
         `${code(name)} runs on ${gpu} with its kernels for ${code(kernel)}.`,
     },
     zh: {
-      because: "每个安装包只含一组架构的内核，只有一个包含有这块 GPU 的架构。",
+      because: "每个安装包只含一组架构的核函数，只有一个包含这块 GPU 的架构。",
       title: "哪个安装包能在哪块 GPU 上运行？",
       task: "找出只有一个安装包支持的那块 GPU。",
       gpu: "GPU",
