@@ -134,7 +134,7 @@ def reverse_step(x: Tensor, predicted: Tensor, t: int, betas: Tensor, noise: Ten
             raise ValueError(
                 f"{name} must be a tensor of the shape of x, {tuple(x.shape)}, got {got}"
             )
-    betas = betas.double()
+    betas = betas.cpu().double()  # MPS has no float64
     alpha_bars = (1 - betas).cumprod(0)
     beta, left = betas[t].item(), alpha_bars[t].item()
     before = alpha_bars[t - 1].item() if t else 1.0

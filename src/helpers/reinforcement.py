@@ -18,8 +18,8 @@ from helpers.scalars import fraction
 class ReplayBuffer:
     """Store the last `capacity` transitions as copies, without their graphs.
 
-    The first transition determines the shape and dtype of each field. Numbers are stored as
-    float32, bools as bool, ints as int64; tensors keep their dtype and device.
+    The first transition determines the shape and dtype of each field. Python's floats are stored
+    as float32, bools as bool, ints as int64. Arrays keep their dtype, tensors dtype and device.
 
     Args:
         capacity: number of transitions; the oldest are overwritten.

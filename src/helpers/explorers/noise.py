@@ -34,10 +34,11 @@ def noise_explorer(lang: str | None = None) -> Explorer:
         {
             "en": (
                 "The distribution of noisy data. After 1000 steps whose betas rise to 0.02 it is "
-                "the standard normal; after 50 such steps 60% of the data's variance is left."
+                "nearly the standard normal; after 50 such steps 60% of the data's variance is "
+                "left."
             ),
             "zh": (
-                "加噪后数据的分布。beta 升到 0.02 的 1000 步之后，它就是标准正态分布；"
+                "加噪后数据的分布。beta 升到 0.02 的 1000 步之后，它几乎就是标准正态分布；"
                 "这样的 50 步之后，数据的方差还剩 60%。"
             ),
         },
