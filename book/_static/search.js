@@ -153,7 +153,8 @@
       for (const chunk of chunks(text))
         for (const part of HAN.test(chunk) ? chunk.split(SMALL_HAN).flatMap(pairs) : [chunk])
           if (part) {
-            const others = same.get(stem(part.toLowerCase())) || [];
+            const names = part.split(".").filter((name) => !PACKAGES.has(name));
+            const others = same.get(stem(names.join(".").toLowerCase())) || [];
             result.push({ text: part, alternatives: [...new Set([part, ...others])] });
           }
     };
