@@ -153,7 +153,8 @@
       for (const chunk of chunks(text))
         for (const part of HAN.test(chunk) ? chunk.split(SMALL_HAN).flatMap(pairs) : [chunk])
           if (part) {
-            const others = same.get(stem(part.toLowerCase())) || [];
+            const names = part.split(".").filter((name) => !PACKAGES.has(name));
+            const others = same.get(stem(names.join(".").toLowerCase())) || [];
             result.push({ text: part, alternatives: [...new Set([part, ...others])] });
           }
     };
@@ -283,7 +284,7 @@
 
   // Correct a typo: one wrong, missing or additional letter, or two transposed letters.
   function mistyped(text) {
-    const lower = text.toLowerCase();
+    const lower = text.toLowerCase().split(".").pop(); // of a dotted name, the last part
     const scores = new Map();
     if (HAN.test(text) || lower.length < 4 || lower.length > LONGEST_WORD) return scores;
     for (let i = 1; i < lower.length; i++)
