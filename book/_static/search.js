@@ -284,7 +284,7 @@
 
   // Correct a typo: one wrong, missing or additional letter, or two transposed letters.
   function mistyped(text) {
-    const lower = text.toLowerCase().split(".").pop(); // of a dotted name, the last part
+    const lower = text.toLowerCase();
     const scores = new Map();
     if (HAN.test(text) || lower.length < 4 || lower.length > LONGEST_WORD) return scores;
     for (let i = 1; i < lower.length; i++)
