@@ -247,13 +247,13 @@ class Wording {
 function rowsOf(columns) {
   const names = Object.keys(columns);
   const row = (n) => names.filter((name) => columns[name][n]).map((name) => [name, columns[name][n]]);
-  return columns.id.map((_, n) => Object.fromEntries(row(n)));
+  return columns[names[0]].map((_, n) => Object.fromEntries(row(n)));
 }
-// Return the messages with their special cases.
-function entriesOf({ columns, cases }) {
+// Return the messages with their special cases; `ids` are those of the lines of the page.
+function entriesOf({ columns, cases }, ids) {
   const every = rowsOf(cases);
-  return rowsOf(columns).map((entry) =>
-    entry.cases ? { ...entry, cases: every.splice(0, entry.cases) } : entry,
+  return rowsOf(columns).map((entry, n) =>
+    Object.assign(entry, { id: ids[n] }, entry.cases && { cases: every.splice(0, entry.cases) }),
   );
 }
 
@@ -750,6 +750,7 @@ if (typeof document !== "undefined")
       const shown = document.getElementById("error-found");
       if (!field || !list || !status || !shown) return;
       const items = [...list.querySelectorAll(".error-lines > li")];
+      const ids = items.map((line) => line.id);
       const answers = new Answers(status.dataset);
       let messages = null;
       // After a paste, scroll to the answer: its first cure is visible, and in the field the last
@@ -846,7 +847,7 @@ if (typeof document !== "undefined")
         if (!globalThis.bookMessages) return;
         const { bookMessages } = globalThis;
         const asked = field.value.trim();
-        messages ||= new Messages(entriesOf(bookMessages), bookMessages.matcher);
+        messages ||= new Messages(entriesOf(bookMessages, ids), bookMessages.matcher);
         const candidates = asked ? messages.find(asked) : [];
         const sure = Boolean(candidates[0]?.sure);
         status.textContent = !asked ? "" : sure ? status.dataset.sure : status.dataset.searching;
@@ -857,7 +858,7 @@ if (typeof document !== "undefined")
       // Show the answer of a shared address, which contains only its id.
       const shared = (id) => {
         const { bookMessages } = globalThis;
-        messages ||= new Messages(entriesOf(bookMessages), bookMessages.matcher);
+        messages ||= new Messages(entriesOf(bookMessages, ids), bookMessages.matcher);
         const entry = messages.entries.findIndex(
           (one) => one.id === id || one.cases?.some((own) => own.id === id),
         );

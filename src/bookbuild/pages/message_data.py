@@ -99,14 +99,14 @@ def index_script(book: Book, lang: str, entries: Iterable[Entry]) -> str:
 
     Texts of the rules are in one language.
 
-    The messages are in the order of their lines in `errors.html`. They and their special cases are
-    stored by column, with 0 for a missing value, because columns compress better; the column
-    `cases` contains the number of a message's special cases.
+    The messages are in the order of their lines in `errors.html`, and these have their ids. They
+    and their special cases are stored by column, with 0 for a missing value, because columns
+    compress better; the column `cases` contains the number of a message's special cases.
     """
 
     def matched(values: dict[str, Any]) -> dict[str, Any]:
-        kept = {name: values[name] for name in ("id", *MATCHED) if name in values}
-        cases = [matched(case) for case in values.get("cases", ())]
+        kept = {name: values[name] for name in MATCHED if name in values}
+        cases = [{"id": case["id"]} | matched(case) for case in values.get("cases", ())]
         return kept | ({"cases": cases} if cases else {})
 
     rows = [matched(plain(book, entry)) for entry in entries]
