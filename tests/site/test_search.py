@@ -140,6 +140,11 @@ def test_results_include_messages_symptoms_and_cards(found, lang, words, first):
     assert any(f"{hit['page']}#{hit['anchor']}".startswith(first) for hit in best), best
 
 
+@pytest.mark.parametrize("package", ["", "nn.", "torch.nn."])
+def test_name_in_no_text_finds_what_its_parts_name(found, package):
+    assert found("en", f"{package}DiceLoss")[0]["anchor"].startswith("dice-or-iou-loss")
+
+
 def text_of(hit):
     return "".join(text for text, _ in hit["line"])
 
