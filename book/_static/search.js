@@ -81,12 +81,24 @@
   const sections = columns[0].map((_, row) => columns.map((column) => column[row]));
   const SMALL = new Set(words.small.split(" "));
   const SMALL_HAN = new RegExp(words.small_han);
+  const SMALL_HAN_ALL = new RegExp(words.small_han, "g");
   const PARTICLES = new Set(words.particles_han);
   const WEAK = new Set(words.weak.split(" ").map(stem));
   const isWeak = ({ text }) => WEAK.has(stem(text.toLowerCase()));
   const SUBJECT = new Set(["title", "queries"]); // fields that name the subject of a section
   const [PAGE, ANCHOR, TITLE, TEXT, CODE, NAMES, EXPLAINED] = [0, 1, 2, 3, 4, 5, 6];
   const NAMED = new RegExp(name_form, "g"); // words in the form of a name
+  // Return the words of a query without small ones, in any order: two queries that have the same
+  // words ask the same.
+  const core = (query) => {
+    const all = chunks(query.toLowerCase().replace(SMALL_HAN_ALL, " "));
+    const telling = all.filter((chunk) => !SMALL.has(chunk));
+    return (telling.length ? telling : all)
+      .flatMap((chunk) => (HAN.test(chunk) ? [...chunk].filter((c) => !PARTICLES.has(c)) : stem(chunk)))
+      .sort()
+      .join(" ");
+  };
+  const stored = new Map(); // words of a stored query → its section
   const mini = new MiniSearch({
     fields: Object.keys(BOOST),
     idField: "id",
@@ -100,7 +112,11 @@
         return pages[section[PAGE]][2] === "chapter"
           ? [names, ...(section[TEXT].match(NAMED) || [])].join(" ")
           : names;
-      if (name === "queries") return queries.join("\n");
+      if (name === "queries") {
+        if (pages[section[PAGE]][2] !== "message")
+          for (const query of queries) stored.set(core(query), id);
+        return queries.join("\n");
+      }
       return section[{ title: TITLE, text: TEXT, code: CODE }[name]];
     },
   });
@@ -353,6 +369,7 @@
     if (!total) return [];
     const weigh = (has) => has.reduce((sum, share, n) => sum + share * weights[n], 0) / total;
     const whole = squeezed(query.replace(SMALL_HAN, ""));
+    const known = stored.get(core(query)); // the section of this query
     const onPage = new Map(); // share of each query unit that a page matches
     const hits = [...new Set(answers.flatMap((answer) => [...answer.keys()]))].map((id) => {
       const has = answers.map((answer) => answer.get(id)?.[2] || 0);
@@ -384,6 +401,7 @@
         (1 + 0.5 * about) *
         KIND[kind] *
         (whole.length > 2 && titles[hit.id].includes(whole) ? 1.5 : 1) *
+        (hit.id === known ? 5 : 1) *
         (intro || exercises[hit.id] ? 0.5 : 1);
     }
     hits.sort((a, b) => b.score - a.score || a.id - b.id);

@@ -104,11 +104,11 @@ def test_answering_section_is_in_the_first_three_results(found):
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_section_queries_find_their_section(found, lang):
-    """Search every tenth query of the texts; entries that also answer may precede the section."""
+def test_section_queries_find_their_section_in_any_order_of_words(found, lang):
+    """Search every tenth query of the texts, reversed; one result may precede the section."""
     book = Book.find(ROOT)
     typed = [
-        (line, f"{name}#{anchor}")
+        (" ".join(reversed(line.split())), f"{name}#{anchor}")
         for name in book.texts
         for anchor, lines in queries(texts.load(book, name), lang).items()
         for line in lines
@@ -116,10 +116,10 @@ def test_section_queries_find_their_section(found, lang):
     missed = [
         (line, section)
         for line, section in typed
-        if section not in [f"{hit['page']}#{hit['anchor']}" for hit in found(lang, line)[:5]]
+        if section not in [f"{hit['page']}#{hit['anchor']}" for hit in found(lang, line)[:2]]
     ]
     print(f"{len(typed) - len(missed)} of {len(typed)}; missed: {missed}")
-    assert len(typed) > 100 and len(missed) <= 0.1 * len(typed)
+    assert len(typed) > 100 and len(missed) <= 0.01 * len(typed)
 
 
 @pytest.mark.parametrize(
