@@ -59,6 +59,17 @@ class Rules {
     const end = Math.min(head.index + this.limits.length, ...next);
     return { type: head[0].split(".").pop(), start: head.index, end };
   }
+  // Return the lines of a log without exceptions: their start, and true for a marked error. The list
+  // is empty if the text has an exception, or no line is marked as an error ([E]).
+  levels(text) {
+    if (this.heads(text).length) return [];
+    const lines = [...text.matchAll(this.get("level", "g"))].map((m) => [m.index, "EF".includes(m[1])]);
+    return lines.some(([, error]) => error) ? lines : [];
+  }
+  // Return where the first line marked as an error begins in a normalized text, or 0.
+  firstError(text) {
+    return this.levels(text).find(([, error]) => error)?.[0] ?? 0;
+  }
   // Return a normalized text up to the last link of a chain of exceptions, below which there is at
   // most one traceback, or an empty text.
   causeOf(text) {
@@ -351,8 +362,11 @@ class Messages {
   }
   // Make answers to other lines of a log secondary to the error that ended the program. If it, or a
   // line between it and its traceback, has an answer, those to later lines are `beside` it, else
-  // lines that are no errors are only related.
+  // lines that are no errors are only related. In a log without exceptions, the lines marked as
+  // errors decide.
   demote(answers, text) {
+    const levels = this.rules.levels(text);
+    if (levels.length) this.demoteLevels(answers.filter(({ span }) => span), levels);
     const main = this.rules.main(text);
     if (!main || this.rules.get("report").test(main.type)) return;
     const wraps = (a) => this.entries[a.entry].wraps;
@@ -368,6 +382,17 @@ class Messages {
       if (answered) a.beside ||= later;
       else if (!met.length && (a.beside || wraps(a) || !a.typed || later)) a.sure = false;
     }
+  }
+  // Make whole matches in lines that are not marked as errors secondary to those that are.
+  demoteLevels(answers, levels) {
+    const aboutError = ({ span: [first, last] }) => {
+      const before = levels.filter(([start]) => start <= first).slice(-1);
+      const inside = levels.filter(([start]) => first < start && start < last);
+      return !before.length || [...before, ...inside].some(([, error]) => error);
+    };
+    const answered = answers.some(aboutError);
+    for (const answer of answers)
+      if (!aboutError(answer)) answer.beside = answer.sure = answered;
   }
   // Keep the best answer, and answers to other messages in the text. Another message follows its
   // own type and does not overlap with a better answer.
@@ -428,7 +453,9 @@ class Messages {
     const { limits } = rules;
     const main = rules.main(text);
     const kind = main ? main.type : "";
-    const last = main ? text.slice(main.start, main.end).replace("('", ": ") : text;
+    const last = main
+      ? text.slice(main.start, main.end).replace("('", ": ")
+      : text.slice(rules.firstError(text));
     const message = last.replace(rules.get("type"), "").slice(0, limits.length);
     const own = rules.words(message);
     const digits = /\d/.test(message);
@@ -552,10 +579,16 @@ class Messages {
     const { rules } = this;
     const text = rules.plain(pasted);
     const main = rules.main(text);
-    if (main ? /[\u3400-\u9fff]/.test(text.slice(main.start)) : rules.get("asked").test(text))
-      return null;
+    const message = main ? text.slice(main.start) : "";
+    const at = message.search(/[\u3400-\u9fff]/);
+    // Chinese text after an English message is not a part of it.
+    const chinese = at >= 0 && rules.words(message.slice(0, at)).length < rules.limits.english;
+    if (main ? chinese : rules.get("asked").test(text)) return null;
     const facts = { type: main ? main.type : "" };
-    const line = main ? text.slice(main.start, main.end) : text.slice(-rules.limits.length);
+    const { length } = rules.limits;
+    const begin = rules.firstError(text);
+    const log = begin ? text.slice(begin, begin + length) : text.slice(-length);
+    const line = main ? text.slice(main.start, main.end) : log;
     if (main || rules.get("logged").test(text)) {
       const words = (one) => new RegExp(one.words, "i").exec(line);
       const kind = this.rules.unknown.kinds.find((one) =>

@@ -676,6 +676,16 @@ def test_unknown_text_offers_a_report_without_folders(monkeypatch):
             {"type": "", "kind": "shape", "words": "shape"},
             "`shape`: ",
         ),
+        (
+            "[W] brewing: file not found\n[E] wort of shape 3 is sour",
+            {"type": "", "kind": "shape", "words": "shape"},
+            "`shape`: a size",
+        ),
+        (
+            "ValueError: yeast at 2 lost its hops (cpu tensor?)，请问是什么原因？",
+            {"type": "ValueError", "kind": "device", "words": "cpu tensor"},
+            "`cpu tensor`: a tensor is on another device",
+        ),
         ("freeze layers", None, ""),
         ("ValueError: 酵母", None, ""),
     ],

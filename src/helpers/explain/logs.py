@@ -51,6 +51,21 @@ def main_error(text: str) -> Main | None:
     return Main(base_type(heads[-1][0]), begin, min(ends))
 
 
+def error_levels(text: str) -> list[tuple[int, bool]]:
+    """Return the lines of a log without exceptions: their start, and True for a marked error.
+
+    The list is empty if the text has an exception, or no line is marked as an error (`[E]`).
+    """
+    levels = [] if HEAD.search(text) else [*PATTERNS["level"].finditer(text)]
+    lines = [(level.start(), level[1] in "EF") for level in levels]
+    return lines if any(error for _, error in lines) else []
+
+
+def first_error(text: str) -> int:
+    """Return where the first line marked as an error begins in a normalized text, or 0."""
+    return next((start for start, error in error_levels(text) if error), 0)
+
+
 def cause_of(text: str) -> str:
     """Return a normalized text up to the last link of a chain of exceptions, or an empty one.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from helpers.explain.conditions import related
 from helpers.explain.data import DATA, HEAD, LIMITS, PATTERNS, TYPE, VARIABLE
-from helpers.explain.logs import cause_of, errors_in, main_error
+from helpers.explain.logs import cause_of, error_levels, errors_in, first_error, main_error
 from helpers.explain.text import base_type, plain, squeezed, words
 from helpers.explain.wordings import Wording
 
@@ -161,7 +161,9 @@ class Messages:
         """Return (wording, score, sure) of partial matches: truncated or reworded messages."""
         main = main_error(text)
         kind = main.type if main else ""
-        line = text[main.start : main.end].replace("('", ": ", 1) if main else text
+        line = text[first_error(text) :]
+        if main:
+            line = text[main.start : main.end].replace("('", ": ", 1)
         line = TYPE.sub("", line)[: LIMITS.length]
         own = words(line)
         digits = re.search(r"\d", line)
@@ -199,8 +201,11 @@ def _demote(answers: Iterable[Answer], text: str) -> None:
 
     If an answer to this error, or to the lines between it and its traceback, exists, answers to
     later lines are `beside` it. Otherwise lines that are no errors of their own (warnings, log
-    lines, reports) are only related.
+    lines, reports) are only related. In a log without exceptions, the lines marked as errors
+    decide.
     """
+    if levels := error_levels(text):
+        _demote_levels([a for a in answers if a.whole], levels)
     main = main_error(text)
     if main is None or PATTERNS["report"].search(main.type):
         return
@@ -223,6 +228,26 @@ def _demote(answers: Iterable[Answer], text: str) -> None:
             or answer.span[0] >= main.end
         ):
             answer.sure = False
+
+
+def _demote_levels(answers: list[Answer], levels: list[tuple[int, bool]]) -> None:
+    """Make answers to lines that are not marked as errors secondary to those that are.
+
+    Args:
+        answers: whole matches.
+        levels: start of each line, and True for an error.
+    """
+
+    def about_error(answer: Answer) -> bool:
+        first, last = answer.span
+        before = [error for start, error in levels if start <= first][-1:]
+        inside = [error for start, error in levels if first < start < last]
+        return any(before + inside) or not before
+
+    answered = any(about_error(a) for a in answers)
+    for answer in answers:
+        if not about_error(answer):
+            answer.beside, answer.sure = answered, answered
 
 
 def _apart(matches: list[Answer]) -> list[Answer]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from helpers.explain.data import DATA, LIMITS, PATTERNS
-from helpers.explain.logs import frames_of, main_error, own_line
-from helpers.explain.text import filled, plain
+from helpers.explain.logs import first_error, frames_of, main_error, own_line
+from helpers.explain.text import filled, plain, words
 from helpers.sentences import wrapped
 
 
@@ -24,16 +24,21 @@ def unknown(pasted: str) -> dict[str, str] | None:
     """
     text = plain(pasted)
     main = main_error(text)
-    chinese = main and re.search("[\u3400-\u9fff]", text[main.start :])
+    if chinese := main and re.search("[\u3400-\u9fff]", text[main.start :]):
+        # Chinese text after an English message is not a part of it.
+        chinese = len(words(text[main.start :][: chinese.start()])) < LIMITS.english
     if chinese or not main and PATTERNS["asked"].search(text):
         return None
     facts = {"type": main.type if main else ""}
-    line = text[main.start : main.end] if main else text[-LIMITS.length :]
+    begin = first_error(text)
+    line = text[begin:][: LIMITS.length] if begin else text[-LIMITS.length :]
+    if main:
+        line = text[main.start : main.end]
     if main or PATTERNS["logged"].search(text):
         kind = _general(facts["type"], line)
         if "name" in kind:
-            words = re.search(kind["words"], line, re.I | re.A)
-            facts |= {"kind": kind["name"], "words": words[0].replace("`", "")}
+            met = re.search(kind["words"], line, re.I | re.A)
+            facts |= {"kind": kind["name"], "words": met[0].replace("`", "")}
     if not main and "kind" not in facts:
         return None
     frames = frames_of(pasted)
