@@ -144,9 +144,9 @@
   const quoted = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
   const bounded = (phrase) =>
     (HAN.test(phrase) ? "" : "(?<![\\w.])") +
-    chunks(phrase).map(quoted).join("[\\s_-]*") +
+    chunks(phrase).map(quoted).join("[\\s_+-]*") +
     (/\w$/.test(phrase) ? "(?![\\w.]*\\w)" : "");
-  const squeezed = (text) => text.toLowerCase().replace(/[\s_-]+/g, "");
+  const squeezed = (text) => text.toLowerCase().replace(/[\s_+-]+/g, "");
   const same = new Map();
   for (const group of words.same)
     for (const phrase of group) {
@@ -179,7 +179,7 @@
     // Avoid `matchAll`: it copies the expression, and compiling it dominates the time of a query.
     for (let match = PHRASES.exec(query); match; match = PHRASES.exec(query)) {
       plain(query.slice(end, match.index));
-      const others = same.get(squeezed(match[0]));
+      const others = same.get(squeezed(match[0])) || [];
       result.push({
         text: match[0],
         alternatives: [match[0], ...others.filter((o) => o !== match[0])],

@@ -233,6 +233,13 @@ def test_synonyms_find_their_chapter_in_both_languages(found, lang, words, chapt
     assert chapter in [hit["page"] for hit in found(lang, words)[:6]]
 
 
+def test_every_synonym_is_a_valid_query(results):
+    """Search each name of `search.yml`; names with signs, such as C++, raised an error."""
+    names = [name for group in search_words()["same"] for name in group]
+    for lang in LANGUAGES:
+        results[lang].evaluate("all => all.forEach(name => bookSearch.find(name))", names)
+
+
 def test_synonym_groups_are_valid_and_bilingual():
     groups = search_words()["same"]
     for group in groups:

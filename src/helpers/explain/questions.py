@@ -168,10 +168,10 @@ def _of(texts: dict[str, str]) -> set[str]:
 
 def _key(name: str) -> str:
     """Normalize a phrase for comparison: "undo the scaling" equals "undo scaling"."""
-    return re.sub(r"\b(?:the|an?|of)\b|[\s_-]+", "", name.lower())
+    return re.sub(r"\b(?:the|an?|of)\b|[\s_+-]+", "", name.lower())
 
 
 def _bounded(name: str) -> str:
-    parts = r"[\s_-]*".join(map(re.escape, _CHUNK.findall(name)))
+    parts = r"[\s_+-]*".join(map(re.escape, _CHUNK.findall(name)))
     before = "" if _HAN.match(name) else r"(?<![\w.])"
     return before + parts + (r"(?![\w.]*[A-Za-z0-9_])" if re.search(r"[A-Za-z0-9_]$", name) else "")
