@@ -98,9 +98,15 @@ def _pieces(text: str) -> set[str]:
 
 
 def sections(document: nodes.document) -> list[Section]:
-    """Return the sections and entries of a page in order, without empty ones."""
+    """Return the sections and entries of a page in order, without empty ones.
+
+    Exercises and recaps, which repeat the sections, have only their titles.
+    """
     records = [Section("", "")]
     _walk(document, records, records[0])
+    first = next((n for n, s in enumerate(records) if s.anchor == "exercises"), len(records))
+    for section in records[first:]:
+        section.text, section.code = [], []
     return [s for s in records if s.title and (s.anchor or s.text)]
 
 
