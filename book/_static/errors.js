@@ -260,12 +260,23 @@ function rowsOf(columns) {
   const row = (n) => names.filter((name) => columns[name][n]).map((name) => [name, columns[name][n]]);
   return columns[names[0]].map((_, n) => Object.fromEntries(row(n)));
 }
-// Return the messages with their special cases; `ids` are those of the lines of the page.
-function entriesOf({ columns, cases }, ids) {
+// Return the messages with their special cases. The lines of the page have the ids and the first
+// wordings.
+function entriesOf({ columns, cases }, lines) {
   const every = rowsOf(cases);
-  return rowsOf(columns).map((entry, n) =>
-    Object.assign(entry, { id: ids[n] }, entry.cases && { cases: every.splice(0, entry.cases) }),
-  );
+  return rowsOf(columns).map((entry, n) => ({
+    ...entry,
+    id: lines[n].id,
+    wordings: [wordingOf(lines[n]), ...(entry.wordings || [])],
+    ...(entry.cases && { cases: every.splice(0, entry.cases) }),
+  }));
+}
+// Return the wording that a line of the page shows, with {variable} parts.
+function wordingOf(line) {
+  const parts = [...line.querySelector("code").childNodes];
+  return parts
+    .map(({ nodeName, textContent }) => (nodeName === "VAR" ? `{${textContent}}` : textContent))
+    .join("");
 }
 
 class Messages {
@@ -783,7 +794,6 @@ if (typeof document !== "undefined")
       const shown = document.getElementById("error-found");
       if (!field || !list || !status || !shown) return;
       const items = [...list.querySelectorAll(".error-lines > li")];
-      const ids = items.map((line) => line.id);
       const answers = new Answers(status.dataset);
       let messages = null;
       // After a paste, scroll to the answer: its first cure is visible, and in the field the last
@@ -880,7 +890,7 @@ if (typeof document !== "undefined")
         if (!globalThis.bookMessages) return;
         const { bookMessages } = globalThis;
         const asked = field.value.trim();
-        messages ||= new Messages(entriesOf(bookMessages, ids), bookMessages.matcher);
+        messages ||= new Messages(entriesOf(bookMessages, items), bookMessages.matcher);
         const candidates = asked ? messages.find(asked) : [];
         const sure = Boolean(candidates[0]?.sure);
         status.textContent = !asked ? "" : sure ? status.dataset.sure : status.dataset.searching;
@@ -891,7 +901,7 @@ if (typeof document !== "undefined")
       // Show the answer of a shared address, which contains only its id.
       const shared = (id) => {
         const { bookMessages } = globalThis;
-        messages ||= new Messages(entriesOf(bookMessages, ids), bookMessages.matcher);
+        messages ||= new Messages(entriesOf(bookMessages, items), bookMessages.matcher);
         const entry = messages.entries.findIndex(
           (one) => one.id === id || one.cases?.some((own) => own.id === id),
         );

@@ -50,6 +50,7 @@ CHINESE = {
     "epoch": "轮",
     "loss": "损失",
     "training loss": "训练损失",
+    "validation loss": "验证损失",
     "accuracy": "准确率",
     "layer": "层",
     "batch size": "批量大小",

@@ -275,6 +275,7 @@ def test_page_scripts_match_the_messages_of_the_package(book, lang):
     for whole, part in zip(product["messages"], rows(matching["columns"]), strict=True):
         if "cases" in part:
             part["cases"] = [next(special) for _ in range(part["cases"])]
+        part["wordings"] = [whole["wordings"][0], *part.get("wordings", [])]
         assert {"id": whole["id"]} | part == without_advice(whole)
         own = advice[whole["id"]]
         assert own["cause"] == whole["cause"][lang]

@@ -99,9 +99,10 @@ def index_script(book: Book, lang: str, entries: Iterable[Entry]) -> str:
 
     Texts of the rules are in one language.
 
-    The messages are in the order of their lines in `errors.html`, and these have their ids. They
-    and their special cases are stored by column, with 0 for a missing value, because columns
-    compress better; the column `cases` contains the number of a message's special cases.
+    The messages are in the order of their lines in `errors.html`, and these have their ids and
+    first wordings. They and their special cases are stored by column, with 0 for a missing value,
+    because columns compress better; the column `cases` contains the number of a message's special
+    cases.
     """
 
     def matched(values: dict[str, Any]) -> dict[str, Any]:
@@ -112,6 +113,7 @@ def index_script(book: Book, lang: str, entries: Iterable[Entry]) -> str:
     rows = [matched(plain(book, entry)) for entry in entries]
     cases = [case for row in rows for case in row.get("cases", ())]
     rows = [row | ({"cases": len(row["cases"])} if "cases" in row else {}) for row in rows]
+    rows = [row | {"wordings": row["wordings"][1:] or 0} for row in rows]
     rules = _in_language(matcher(), lang)
     data = {"matcher": rules, "columns": _by_column(rows), "cases": _by_column(cases)}
     return f"globalThis.bookMessages={_json(data)};\n"
