@@ -395,7 +395,7 @@
       const intro = isFirst(hit.id) && about < 0.9;
       hit.score =
         hit.sum *
-        hit.share ** 2 *
+        hit.share ** 1.5 *
         (kind === "reference" && !isFirst(hit.id) ? 1 : 1 + 2 * hit.titled) *
         (0.5 + 0.5 * pageShare) *
         (1 + 0.5 * about) *

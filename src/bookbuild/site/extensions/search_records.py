@@ -246,7 +246,7 @@ class _Entries(HTMLParser):
             listed_elsewhere = re.search("verdict|error-lines|review-rules", name)
             label = tag == "summary" and self.open and self.open[-1][1] == "wording"
             left_out = folded or label or tag in self.silent or listed_elsewhere or name == "here"
-            uses = {"also": "wording", "older": "wording", "cases": "case"}
+            uses = {"also": "query", "older": "wording", "cases": "case"}
             self.open.append((tag, "left out" if left_out else uses.get(name, "")))
 
     def left_out(self) -> bool:
@@ -269,6 +269,7 @@ class _Entries(HTMLParser):
     def end_line(self) -> None:
         """Add the line to the entry, except a link to a section, which has its own record.
 
+        The other names of a symptom are queries.
         Of another wording, only the words are added that the title and the wordings before lack.
         Only the first two sentences of a line are added, the first of a special case or if it is
         long: they name the cause; the rest is advice.
@@ -278,6 +279,8 @@ class _Entries(HTMLParser):
             known = _pieces(" ".join([self.here.title, *self.here.queries]))
             new = [word for word in self.line.split() if _pieces(word) - known]
             self.here.queries += [" ".join(new)] if new else []
+        elif "query" in uses:
+            self.here.queries += re.split("[,:，、：] *", self.line.strip())[1:]  # after the label
         elif not self.line.lstrip().startswith("→"):
             sentences = _SENTENCE.findall(self.line)
             long = bool(sentences) and len(sentences[0].encode()) >= _LONG
