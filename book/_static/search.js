@@ -98,7 +98,7 @@
       .sort()
       .join(" ");
   };
-  const stored = new Map(); // words of a stored query → its section
+  const stored = new Map(); // words of a stored query → its sections
   const mini = new MiniSearch({
     fields: Object.keys(BOOST),
     idField: "id",
@@ -114,7 +114,8 @@
           : names;
       if (name === "queries") {
         if (pages[section[PAGE]][2] !== "message")
-          for (const query of queries) stored.set(core(query), id);
+          for (const query of queries)
+            stored.set(core(query), [...(stored.get(core(query)) || []), id]);
         return queries.join("\n");
       }
       return section[{ title: TITLE, text: TEXT, code: CODE }[name]];
@@ -369,7 +370,7 @@
     if (!total) return [];
     const weigh = (has) => has.reduce((sum, share, n) => sum + share * weights[n], 0) / total;
     const whole = squeezed(query.replace(SMALL_HAN, ""));
-    const known = stored.get(core(query)); // the section of this query
+    const known = stored.get(core(query)) || []; // the sections of this query
     const onPage = new Map(); // share of each query unit that a page matches
     const hits = [...new Set(answers.flatMap((answer) => [...answer.keys()]))].map((id) => {
       const has = answers.map((answer) => answer.get(id)?.[2] || 0);
@@ -401,7 +402,7 @@
         (1 + 0.5 * about) *
         KIND[kind] *
         (whole.length > 2 && titles[hit.id].includes(whole) ? 1.5 : 1) *
-        (hit.id === known ? 5 : 1) *
+        (known.includes(hit.id) ? 5 : 1) *
         (intro || exercises[hit.id] ? 0.5 : 1);
     }
     hits.sort((a, b) => b.score - a.score || a.id - b.id);
