@@ -165,6 +165,7 @@ function loosePiece(rules, piece, first, last) {
   let pattern = [...text].map((c) => (c === " " ? " ?" : c === "'" ? quote : escaped(c))).join("");
   // ` on ` is no part of `DetectionModel`
   if (/^'? \w{1,4} '?$/.test(text)) pattern = pattern.replace(/\w+/, "\\b$&\\b");
+  else if (!last && /[a-z] $/i.test(text)) pattern = `${pattern.slice(0, -2)}(?: |(?![a-z_]))`; // `assert ` does not begin `Assertion`
   if (first && /^'?\w/.test(text)) pattern = `(?<!\\w)${pattern}`;
   if (first && text === "'") pattern += "(?=\\S)"; // an opening quote is followed by text
   if (last && /\w'?$/.test(text)) pattern += "(?!\\w)";
@@ -267,12 +268,12 @@ function entriesOf({ columns, cases }, lines) {
   return rowsOf(columns).map((entry, n) => ({
     ...entry,
     id: lines[n].id,
-    wordings: [wordingOf(lines[n]), ...(entry.wordings || [])],
+    wordings: [wordingOnPage(lines[n]), ...(entry.wordings || [])],
     ...(entry.cases && { cases: every.splice(0, entry.cases) }),
   }));
 }
 // Return the wording that a line of the page shows, with {variable} parts.
-function wordingOf(line) {
+function wordingOnPage(line) {
   const parts = [...line.querySelector("code").childNodes];
   return parts
     .map(({ nodeName, textContent }) => (nodeName === "VAR" ? `{${textContent}}` : textContent))

@@ -106,6 +106,8 @@ def _loose(piece: str, first: bool, last: bool) -> str:
     pattern = "".join(" ?" if c == " " else quote if c == "'" else re.escape(c) for c in text)
     if re.fullmatch(r"'? \w{1,4} '?", text):  # ` on ` is no part of `DetectionModel`
         pattern = re.sub(r"(\w+)", r"\\b\1\\b", pattern)
+    elif not last and re.search(r"[a-z] $", text, re.I):  # `assert ` does not begin `Assertion`
+        pattern = pattern[:-2] + "(?: |(?![a-z_]))"
     if first and re.match(r"'?\w", text):
         pattern = r"(?<![\w])" + pattern
     if first and text == "'":
