@@ -94,7 +94,9 @@
     const all = chunks(query.toLowerCase().replace(SMALL_HAN_ALL, " "));
     const telling = all.filter((chunk) => !SMALL.has(chunk));
     return (telling.length ? telling : all)
-      .flatMap((chunk) => (HAN.test(chunk) ? [...chunk].filter((c) => !PARTICLES.has(c)) : stem(chunk)))
+      .flatMap((chunk) =>
+        HAN.test(chunk) ? [...chunk].filter((c) => !PARTICLES.has(c)) : stem(chunk),
+      )
       .sort()
       .join(" ");
   };

@@ -280,7 +280,8 @@ class _Entries(HTMLParser):
             new = [word for word in self.line.split() if _pieces(word) - known]
             self.here.queries += [" ".join(new)] if new else []
         elif "query" in uses:
-            self.here.queries += re.split("[,:;，、：；] *", self.line.strip())[1:]  # after the label
+            _, *names = re.split("[,:;，、：；] *", self.line.strip())  # the first is the label
+            self.here.queries += names
         elif not self.line.lstrip().startswith("→"):
             sentences = _SENTENCE.findall(self.line)
             long = bool(sentences) and len(sentences[0].encode()) >= _LONG
