@@ -142,7 +142,7 @@ def test_results_include_messages_symptoms_and_cards(found, lang, words, first):
 
 @pytest.mark.parametrize("package", ["", "nn.", "torch.nn."])
 def test_name_in_no_text_finds_what_its_parts_name(found, package):
-    assert found("en", f"{package}DiceLoss")[0]["anchor"].startswith("dice-or-iou-loss")
+    assert found("en", f"{package}DiceLoss")[0]["anchor"].startswith("dice-loss")
 
 
 def text_of(hit):
@@ -721,7 +721,7 @@ def test_index_record_contains_title_text_and_code():
         '<p class="also">Also: other name, a name</p>'
         '<details class="older"><summary>Other wordings</summary>'
         '<p>older name</p></details><p>cause</p><details class="seen"><p>hidden</p></details>'
-        '<details class="cases"><p>special</p></details></details></li>'
+        '<details class="cases"><p>special for DDP in x.pt</p></details></details></li>'
         '<li id="two"><p>Second</p><div id="inner"><p>more</p></div><p>→ elsewhere</p></li></ul>',
         format="html",
     )
@@ -739,7 +739,7 @@ def test_index_record_contains_title_text_and_code():
     assert top.text == ["Call x.detach()"]
     assert top.code == ["relu", "Linear"]
     assert {"x.detach()", "torch.nn.functional.relu", "torch.nn.Linear"} <= set(top.names)
-    assert (records["one"].title, records["one"].text) == ("First & name", ["cause", "special"])
+    assert (records["one"].title, records["one"].text) == ("First & name", ["cause", "DDP x.pt"])
     assert records["one"].queries == ["other name", "a name", "older"]  # `name` is in the title
     assert (records["two"].title, records["two"].text) == ("Second", ["more"])
     assert records["term-word"].text == ["its meaning"]

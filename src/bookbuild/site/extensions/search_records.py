@@ -46,6 +46,8 @@ PUBLIC = re.compile(r"(?<=\.)[A-Za-z_]\w{2,}|[A-Za-z_]\w{2,}(?=\(|=[^=])|(?<=cla
 NAMED = re.compile(r"[A-Za-z]+[._][\w.]*\w|[A-Za-z_]\w*(?=\()")
 _COMMON = 40  # a torch name in the code of more records is left out
 _LONG = 40  # bytes of a sentence: 13 Chinese characters
+# A name in a sentence: a letter, then a capital, a digit, a dot or an underscore; a version.
+_NAME = re.compile(r"[A-Za-z][a-z-]*[A-Z\d_.][\w.-]*\w|[A-Za-z][\w-]+ \d[\d.]*", re.ASCII)
 _SENTENCE = re.compile(r".*?[。！？]|.*?[.!?](?=\s)|.+", re.S)
 LEFT_OUT = {
     "tag_solution",
@@ -271,8 +273,8 @@ class _Entries(HTMLParser):
 
         The other names of a symptom are queries.
         Of another wording, only the words are added that the title and the wordings before lack.
-        Only the first two sentences of a line are added, the first of a special case or if it is
-        long: they name the cause; the rest is advice.
+        Of a special case, only names are added. Of any other line, only the first two sentences
+        are added, or one if it is long: they name the cause; the rest is advice.
         """
         uses = {use for _, use in self.open}
         if "wording" in uses:
@@ -282,10 +284,13 @@ class _Entries(HTMLParser):
         elif "query" in uses:
             _, *names = re.split("[,:;，、：；] *", self.line.strip())  # the first is the label
             self.here.queries += names
+        elif "case" in uses:
+            known = " ".join(self.here.text)
+            _add(self.here, " ".join(n for n in _NAME.findall(self.line) if n not in known))
         elif not self.line.lstrip().startswith("→"):
             sentences = _SENTENCE.findall(self.line)
             long = bool(sentences) and len(sentences[0].encode()) >= _LONG
-            several = 1 if "case" in uses or long else 2
+            several = 1 if long else 2
             _add(self.here, "".join(sentences[: several if self.inside else None]))
         self.line = ""
 
