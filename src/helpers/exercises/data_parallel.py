@@ -115,7 +115,7 @@ def _load_try_loading(f: Any, prefix: str, make: Callable[[], nn.Module], of: st
     with_gradients(model)
     what = f"{of} with the prefix {prefix!r}" if prefix else f"{of} without a prefix"
     try:
-        # torch.compile changes a setting
+        # loading into a compiled module changes a setting of the module
         with (
             unchanged("values objects settings", model=model),
             unchanged("entries objects", checkpoint=checkpoint),

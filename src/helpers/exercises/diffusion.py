@@ -222,7 +222,7 @@ def check_ddim_step(
     """Check `answer(x, predicted, t, before, alpha_bars)`: one deterministic step of DDIM.
 
     `x` and `predicted` have shape (N, ...), `t` and `before`, int64, shape (N,), and `alpha_bars`
-    shape (T,). `before` is below `t`; -1 stands for the data, whose alpha-bar is 1.
+    shape (T,). `before` is below `t`; -1 represents the data, whose alpha-bar is 1.
     """
     asked = leaves(answer, "x", "predicted", "t", "before", "alpha_bars")
     return verdict(

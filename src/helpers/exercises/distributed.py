@@ -130,7 +130,7 @@ class _Hung(Exception):
 class _Ranks:
     """`all_reduce` between threads that play the processes; a call that is not made by all ends.
 
-    Each call adds up, in place, what the ranks hand over, as `dist.all_reduce` does.
+    Each call adds up the tensors of the ranks in place, as `dist.all_reduce` does.
     """
 
     def __init__(self, world: int, seconds: float = 20) -> None:

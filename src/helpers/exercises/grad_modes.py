@@ -115,7 +115,7 @@ def check_predict(answer: Callable[[nn.Module, Tensor], Tensor]) -> Verdict:
 
 
 def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
-    """Check `answer(values, dtype)`: a leaf of `dtype` with these values, in memory of its own."""
+    """Check `answer(values, dtype)`: a leaf of `dtype` with these values, in separate memory."""
 
     def sources() -> Iterator[tuple[str, Tensor, torch.dtype]]:
         shape = (random.randint(1, 4), random.randint(1, 4))
