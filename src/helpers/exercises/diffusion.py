@@ -166,7 +166,7 @@ def _ddim_last(f: Callable) -> None:
 
 
 def _ddim_first(f: Callable) -> None:
-    """Step 0 is not the data: alpha_bars[0] is below 1."""
+    """Check that step 0 is not treated as the data: alpha_bars[0] is below 1."""
     x, predicted, t, _, bars = _ddim_draw(5, 3)
     bars = bars * 0.9  # a first step that is clearly visible
     for start in (t, torch.ones_like(t)):
@@ -189,7 +189,7 @@ def _ddim_first(f: Callable) -> None:
 
 
 def _ddim_exact(f: Callable) -> None:
-    """With the true noise, one step leads back to the data."""
+    """Check that one step with the true noise returns the data."""
     x0, noise, t, _, bars = _ddim_draw(6, 2)
     left = bars[t][:, None]
     x = left.sqrt() * x0 + (1 - left).sqrt() * noise

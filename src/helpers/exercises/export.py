@@ -31,7 +31,7 @@ from helpers.export import error_reason, quiet
 
 
 class _Watched:
-    """Notes when a module's mode becomes another one, however that was done."""
+    """Module that records each change of its mode, however it is made."""
 
     seen: list[str]
 
@@ -54,7 +54,7 @@ class _Dropout(_Watched, nn.Dropout):
 
 
 class _Served(nn.Module):
-    """A classifier that notes how it is called, and by whom its mode is changed."""
+    """Classifier that records its calls and the changes of its mode."""
 
     def __init__(self, width: int, classes: int, meeting: Barrier | None = None) -> None:
         super().__init__()
