@@ -87,7 +87,7 @@ def soft_iou_loss(
 def _in_unit_interval(name: str, tensor: Tensor, advice: str) -> None:
     # a sum of probabilities may exceed 1 by rounding
     near = 8 * torch.finfo(tensor.dtype).eps if tensor.is_floating_point() else 0
-    # unsigned and 8-bit dtypes have no min, MPS has no float64
+    # uint16, uint32, uint64 and float8 have no min, MPS has no float64
     values = tensor if tensor.dtype == torch.float64 else tensor.float()
     if values.numel() and (values.min() < -near or values.max() > 1 + near):
         raise ValueError(

@@ -270,7 +270,7 @@ def rng_state() -> dict[str, Any]:
     """Return the states of all global random generators, in types that `weights_only=True` loads.
 
     They are Python's, NumPy's, PyTorch's on the CPU, and one for each CUDA GPU. Other accelerators
-    and generator objects of your own are not included.
+    and your own generator objects are not included.
     """
     name, keys, *rest = np.random.get_state()
     state = {

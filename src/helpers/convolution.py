@@ -182,7 +182,7 @@ def receptive_field(*layers: nn.Module) -> ReceptiveField:
 
     Args:
         layers: convolutions, max and average poolings with the same settings along each axis;
-            `nn.Sequential` of them; layers that work cell by cell and do not change the field.
+            `nn.Sequential` of them; elementwise layers, which do not change the field.
 
     Raises:
         TypeError: a layer is of another kind.

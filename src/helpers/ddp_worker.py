@@ -333,7 +333,7 @@ def two_losses() -> dict[str, object]:
 
 
 def gathered() -> dict[str, bool]:
-    """Return, by way of gathering, if a contrastive loss has the gradient of one process.
+    """Return for each gathering method whether a contrastive loss has the one-process gradient.
 
     `"all_gather"` and `"own part"` compute the loss of the rank's own rows; `"own part, all rows"`
     computes the loss of all rows, multiplied by the number of ranks.

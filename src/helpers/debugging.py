@@ -145,7 +145,7 @@ def movement(model: nn.Module, loss: Loss, optimizer: Optimizer) -> dict[str, st
     changes = {}
     with _undone(model, optimizer):
         optimizer.zero_grad()
-        _backward(loss, must=False)  # where all is frozen or detached, the reasons say so
+        _backward(loss, must=False)  # if all is frozen or detached, the reasons state this
         parameters = dict(model.named_parameters())
         before = {name: p.detach().clone() for name, p in parameters.items()}
         gradients = {n: None if p.grad is None else p.grad.clone() for n, p in parameters.items()}
@@ -181,7 +181,7 @@ def _why_still(p: Tensor, gradient: Tensor | None, group: dict[str, Any] | None)
     return "learning rate is 0" if float(group.get("lr", 1)) == 0 else ""
 
 
-# ---------------------------------------------------------------- does a sample see its neighbours?
+# ------------------------------------------------------------- does a sample depend on others?
 
 
 def neighbours(model: Callable[[Tensor], Tensor], x: Tensor, sample: int = -1) -> list[int]:
@@ -267,7 +267,7 @@ def broadcasting_lines(function: Callable[[], Any]) -> list[str]:
 
 
 def _opname(op: Any) -> str:
-    """Return an operator's name without namespace; higher-order ones, as `cond`, lack `_opname`."""
+    """Return an operator's name without namespace. Higher-order ones (`cond`) lack `_opname`."""
     return getattr(op, "_opname", None) or op.name()
 
 

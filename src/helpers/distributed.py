@@ -63,7 +63,7 @@ def rank_zero_first() -> Iterator[None]:
 def from_rank_zero(make: Callable[[], T]) -> T:
     """Call `make()` on rank 0 alone, and return its result in every process.
 
-    The result is sent with `pickle`; each process gets an object of its own.
+    The result is sent with `pickle`; each process gets a separate object.
 
     Raises:
         TypeError: `make` cannot be called.

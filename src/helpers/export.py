@@ -133,7 +133,7 @@ class OnnxModel:
         path: the `.onnx` file; a file of weights must be beside it, under its original name.
 
     Attributes:
-        inputs: for each input its shape, in which a name stands for any size, and its dtype.
+        inputs: for each input its shape, in which a name represents any size, and its dtype.
         outputs: the names of the outputs.
     """
 

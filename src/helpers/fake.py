@@ -93,7 +93,7 @@ def fake_tensors() -> Iterator[None]:
     that depend on values, such as Adafactor; real tensors from outside (use `fake_copy`).
 
     Raises:
-        RuntimeError: tensors on different devices meet, or PyTorch is not built for a device.
+        RuntimeError: an operation combines devices, or PyTorch is not built for a device.
         NoNumberError: a decision of the code depends on a tensor's value.
     """
     from torch._subclasses import fake_tensor

@@ -44,7 +44,7 @@ DARK = {
     "pale orange": "#5a3416",
     "pale grey": "#333b49",
 }
-# Translations of labels used in several chapters; `{}` stands for a number.
+# Translations of labels used in several chapters; `{}` represents a number.
 CHINESE = {
     "step": "步",
     "epoch": "轮",
@@ -153,7 +153,7 @@ def figure(
     Args:
         panels: number of panels; None for a single panel, returned without a list.
         size: width and height of a panel in inches, or of each panel.
-        chinese: Chinese text of the labels, in addition to `CHINESE`; `{}` stands for a number.
+        chinese: Chinese text of the labels, in addition to `CHINESE`; `{}` represents a number.
         options: further arguments of `matplotlib.figure.Figure.subplots` for each panel.
 
     Returns:

@@ -184,7 +184,7 @@ def footprint(function: Callable[[], Any]) -> Footprint:
 
 @contextmanager
 def _all_fake() -> Iterator[None]:
-    """Raise a ValueError that names the problem if a real tensor meets fake ones."""
+    """Raise a ValueError that names the problem if a real tensor is used with fake ones."""
     try:
         yield
     except Exception as error:

@@ -226,7 +226,7 @@ class TensorBoardSink:
 
     Raises:
         OSError: the file could not be written, for example because the disk is full. TensorBoard
-            writes in a thread of its own, so a call may report the error of an earlier one.
+            writes in a separate thread, so a call may report the error of an earlier one.
     """
 
     def __init__(self, folder: str | os.PathLike) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-SHORTEST = 1e-3  # seconds of one measurement: a single short call meets cold caches
+SHORTEST = 1e-3  # seconds of one measurement: a single short call runs with cold caches
 
 
 def time_ratio(slow: Callable[[], Any], fast: Callable[[], Any], rounds: int = 20) -> float:

@@ -22,7 +22,7 @@ def same_storage(a: Tensor, b: Tensor) -> bool:
     storages themselves are compared.
 
     Raises:
-        RuntimeError: a tensor has no storage of its own, such as a sparse or a jagged one.
+        RuntimeError: a tensor has no single storage, such as a sparse or a jagged one.
     """
     one, other = a.untyped_storage(), b.untyped_storage()
     if one.device != other.device or not one.nbytes() or not other.nbytes():

@@ -73,7 +73,7 @@ def _grep(pieces: list[str], files: list[str]) -> set[str]:
 _DRIVER = """
 import gc, importlib, json, os, sys, tempfile, traceback, warnings
 slow = {  # imported once before the first proof that contains the word; others run earlier
-    "torch": "torchvision",  # brings torch, and torch._dynamo, which each optimizer imports
+    "torch": "torchvision",  # also imports torch, and torch._dynamo, which each optimizer imports
     "torch.export": "torch.export",
     "torch.compile": "torch._dynamo",
     "matplotlib": "matplotlib.pyplot",

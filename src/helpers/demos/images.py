@@ -13,7 +13,7 @@ from helpers.figures import Figure, figure, title
 PHOTOS = ("china", "flower")
 
 
-# Class: photo, left, top, right, bottom in pixels; every box shows one thing only.
+# Class: photo, left, top, right, bottom in pixels; every box contains one class only.
 _BOXES = {
     "petals": ("flower", 232, 136, 392, 296),
     "leaves": ("flower", 456, 24, 616, 184),

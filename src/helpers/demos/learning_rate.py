@@ -31,7 +31,7 @@ def build(code: str) -> Make:
     return lambda optimizer: eval(code, {**vars(lr_scheduler), "optimizer": optimizer})
 
 
-# Falls for 14 epochs and then no further: what the plateau scheduler of the figures is told
+# Validation losses for the plateau scheduler of the figures: they fall for 14 epochs, then stay.
 LOSSES = [max(0.3, 1 - 0.05 * epoch) for epoch in range(60)]
 
 

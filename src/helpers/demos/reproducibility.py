@@ -80,11 +80,11 @@ def draw_sums(sums: Sequence[float], exact: float) -> Figure:
 
 def _atomic(values: Tensor, rng: random.Random) -> float:
     order = list(range(len(values)))
-    rng.shuffle(order)  # whichever thread comes first adds first
+    rng.shuffle(order)  # threads add in their order of arrival
     return sum_in_parts(values[order])
 
 
-# what a library could choose from, its favourite first: is it deterministic, typical time, code
+# algorithms of the simulated library, the default first: is it deterministic, typical time, code
 _ALGORITHMS: dict[str, tuple[bool, float, Callable[[Tensor, random.Random], float]]] = {
     "atomic": (False, 1.00, _atomic),
     "one pass": (True, 1.05, lambda values, rng: sum_in_parts(values, 1)),

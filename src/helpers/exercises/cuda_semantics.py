@@ -101,7 +101,7 @@ Pair = namedtuple("Pair", "image label")
 
 
 def _nested(rng: random.Random, depth: int) -> Any:
-    """A random batch: tensors and other values in dicts, lists, tuples and named tuples."""
+    """Return a random batch: tensors and other values in nested containers."""
     form = rng.choice(["dict", "list", "tuple", "pair"]) if depth else "leaf"
     if form == "leaf":
         return rng.choice(
@@ -207,7 +207,7 @@ _OPTIMIZERS: Sequence[Callable[..., torch.optim.Optimizer]] = (
 
 
 class _Scaled(nn.Sequential):
-    """A model with a parameter and a buffer of its own, besides those of its layers."""
+    """Model with its own parameter and buffer, besides those of its layers."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__(*layers)

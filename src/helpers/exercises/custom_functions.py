@@ -1,4 +1,4 @@
-"""Checkers of the exercises of the chapter on functions of one's own."""
+"""Checkers of the exercises of the chapter on custom functions."""
 
 from __future__ import annotations
 

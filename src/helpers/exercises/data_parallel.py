@@ -21,7 +21,7 @@ def _shards(sizes: Sequence[int], dtype: torch.dtype = torch.float32) -> Shards:
 
 
 def _uneven() -> list[int]:
-    """Two to five sizes from 1 to 6, not all the same."""
+    """Return two to five sizes from 1 to 6, not all the same."""
     sizes = torch.randint(1, 7, (int(torch.randint(2, 6, ())),)).tolist()
     return [*sizes, sizes[0] + 1]
 
@@ -89,7 +89,7 @@ def check_shard_gradients(
 
 
 class _Inner(nn.Module):
-    """A model with a child that is called like the attribute of a wrapper."""
+    """Model with a child that has the name of a wrapper's attribute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ def _load_try_loading(f: Any, prefix: str, make: Callable[[], nn.Module], of: st
     with_gradients(model)
     what = f"{of} with the prefix {prefix!r}" if prefix else f"{of} without a prefix"
     try:
-        # torch.compile changes a setting
+        # loading into a compiled module changes a setting of the module
         with (
             unchanged("values objects settings", model=model),
             unchanged("entries objects", checkpoint=checkpoint),

@@ -166,7 +166,7 @@ def _ddim_last(f: Callable) -> None:
 
 
 def _ddim_first(f: Callable) -> None:
-    """Step 0 is not the data: alpha_bars[0] is below 1."""
+    """Check that step 0 is not treated as the data: alpha_bars[0] is below 1."""
     x, predicted, t, _, bars = _ddim_draw(5, 3)
     bars = bars * 0.9  # a first step that is clearly visible
     for start in (t, torch.ones_like(t)):
@@ -189,7 +189,7 @@ def _ddim_first(f: Callable) -> None:
 
 
 def _ddim_exact(f: Callable) -> None:
-    """With the true noise, one step leads back to the data."""
+    """Check that one step with the true noise returns the data."""
     x0, noise, t, _, bars = _ddim_draw(6, 2)
     left = bars[t][:, None]
     x = left.sqrt() * x0 + (1 - left).sqrt() * noise
@@ -222,7 +222,7 @@ def check_ddim_step(
     """Check `answer(x, predicted, t, before, alpha_bars)`: one deterministic step of DDIM.
 
     `x` and `predicted` have shape (N, ...), `t` and `before`, int64, shape (N,), and `alpha_bars`
-    shape (T,). `before` is below `t`; -1 stands for the data, whose alpha-bar is 1.
+    shape (T,). `before` is below `t`; -1 represents the data, whose alpha-bar is 1.
     """
     asked = leaves(answer, "x", "predicted", "t", "before", "alpha_bars")
     return verdict(

@@ -124,13 +124,13 @@ def _hashes_of_another_process() -> Any:
 
 
 class _Hung(Exception):
-    """A rank waits for a call that the others never make."""
+    """Raised if a rank waits for a call that the others never make."""
 
 
 class _Ranks:
-    """`all_reduce` between threads that play the processes; a call that is not made by all ends.
+    """`all_reduce` between threads that represent processes; a call that not all make ends.
 
-    Each call adds up, in place, what the ranks hand over, as `dist.all_reduce` does.
+    Each call adds up the tensors of the ranks in place, as `dist.all_reduce` does.
     """
 
     def __init__(self, world: int, seconds: float = 20) -> None:
@@ -164,7 +164,7 @@ class _Ranks:
             tensor.copy_(total)
 
     def leave(self) -> None:
-        """A rank is done and will make no more calls."""
+        """Record that a rank makes no more calls."""
         with self.lock:
             self.done += 1
             self._check_for_deserters()
@@ -184,7 +184,7 @@ class _Ranks:
 
 
 def _on_ranks(f: Callable, inputs: Sequence[Tensor]) -> list[Any]:
-    """What `f(values, all_reduce)` returns on each rank; a thread plays each process.
+    """Return what `f(values, all_reduce)` returns on each rank; each process is a thread.
 
     Raises:
         AssertionError: the calls of the ranks do not fit together.

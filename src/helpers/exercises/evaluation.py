@@ -26,7 +26,7 @@ RANDOM = "the state of {} was changed: this needs no random numbers"
 
 
 class _Probe(nn.Module):
-    """Returns its inputs, rolled, as logits, wrong ones in training mode; records how it runs."""
+    """Model that returns its rolled inputs as logits, wrong in training mode; records its calls."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ from helpers.export import error_reason, quiet
 
 
 class _Watched:
-    """Notes when a module's mode becomes another one, however that was done."""
+    """Module that records each change of its mode, however it is made."""
 
     seen: list[str]
 
@@ -54,7 +54,7 @@ class _Dropout(_Watched, nn.Dropout):
 
 
 class _Served(nn.Module):
-    """A classifier that notes how it is called, and by whom its mode is changed."""
+    """Classifier that records its calls and the changes of its mode."""
 
     def __init__(self, width: int, classes: int, meeting: Barrier | None = None) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def _answers_compare(
             last.weight[1] = -last.weight[0]
             last.bias[:2] = 8.0
         best = [(x, model.layers(x[None]).topk(2)) for x in requests]
-    # the dtype itself decides between closer logits by the batch size
+    # the order of closer logits in this dtype can depend on the batch size
     best = [(x, top) for x, top in best if top.values[0, 0] - top.values[0, 1] > least]
     requests, want = [x for x, _ in best], [int(top.indices[0, 0]) for _, top in best]
     count = len(requests)
@@ -190,7 +190,7 @@ def check_answers(answer: Callable[[nn.Module, list[Tensor]], list[int]]) -> Ver
     """Check `answer(model, requests)`: the class of each request, as a list of int.
 
     `requests` are tensors of shape (features,). The model is in evaluation mode, other threads use
-    it too, and it is run once for all requests, without a graph, whatever thread asks.
+    it too, and it is run once for all requests, without a graph, in any thread.
     """
     return verdict(
         answer,

@@ -311,5 +311,5 @@ def check_capture(answer: Callable[[nn.Module, Sequence[str], Tensor], Any]) -> 
 
 
 def _hooks(model: nn.Module) -> int:
-    """How many forward hooks are registered in `model`."""
+    """Return the number of forward hooks in `model`."""
     return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())

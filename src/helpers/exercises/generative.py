@@ -37,7 +37,7 @@ class _Recorder(nn.Sequential):
 
 
 def _gan(dtype: torch.dtype = torch.float32) -> tuple[nn.Module, _Recorder, Any, Tensor]:
-    """Return G, D with gradients of its own, the optimizer of G and noise."""
+    """Return G, D with its own gradients, the optimizer of G and noise."""
     latent, width, data = between(2, 4), between(5, 8), between(2, 3)
     G = nn.Sequential(nn.Linear(latent, width), nn.Tanh(), nn.Linear(width, data)).to(dtype)
     D = _Recorder(nn.Linear(data, width), nn.Tanh(), nn.Linear(width, 1)).to(dtype)

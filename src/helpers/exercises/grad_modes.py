@@ -17,7 +17,7 @@ from helpers.exercises.tools import a_tensor, close, in_two_modes, random_state_
 
 
 def _network() -> nn.Sequential:
-    """A small network with dropout and statistics, some of its modules in either mode."""
+    """Return a small network with dropout, BatchNorm and a frozen bias."""
     net = nn.Sequential(
         nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Sequential(nn.ReLU(), nn.Dropout()), nn.Linear(8, 2)
     )
@@ -115,7 +115,7 @@ def check_predict(answer: Callable[[nn.Module, Tensor], Tensor]) -> Verdict:
 
 
 def check_trainable(answer: Callable[[Tensor, torch.dtype], Tensor]) -> Verdict:
-    """Check `answer(values, dtype)`: a leaf of `dtype` with these values, in memory of its own."""
+    """Check `answer(values, dtype)`: a leaf of `dtype` with these values, in separate memory."""
 
     def sources() -> Iterator[tuple[str, Tensor, torch.dtype]]:
         shape = (random.randint(1, 4), random.randint(1, 4))

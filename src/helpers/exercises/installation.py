@@ -109,7 +109,7 @@ def _choose_a_card(f):
 
 
 def _choose_named(f):
-    """Versions are numbers, and a name need not tell one."""
+    """Check that versions are compared as numbers, and that names of builds are not used."""
     builds = {"old": ("12.6", ["sm_80"]), "new": ("12.10", ["sm_80"])}
     for order in (builds, dict(reversed(builds.items()))):
         _choose_ask(f, order, "580.65.06", (8, 0))

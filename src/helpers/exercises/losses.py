@@ -151,7 +151,7 @@ def check_cross_entropy(answer: Callable[[Tensor, Tensor, Tensor, int], Tensor])
 
 
 class _Smoothed(TorchFunctionMode):
-    """Notices whether `F.cross_entropy` is called with label smoothing."""
+    """Mode that records whether `F.cross_entropy` is called with label smoothing."""
 
     seen = False
 

@@ -118,7 +118,7 @@ def _releasable_agrees(
 
 
 def _pending_blocks_stay(answer: Callable[[list[dict[str, Any]]], int]) -> None:
-    """A block that another stream still uses is neither allocated nor free."""
+    """Check a block that another stream still uses: it is neither allocated nor free."""
     snapshot = replay([("malloc", "a", 12 * MIB), ("free", "a")])[-1].snapshot
     for state, want in (("active_pending_free", 0), ("inactive", 12 * MIB)):
         snapshot[0]["blocks"][0]["state"] = state

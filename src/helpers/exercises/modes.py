@@ -1,4 +1,4 @@
-"""Detect an answer that calls a model in another mode than the mode it came in."""
+"""Detect an answer that calls a model in a mode other than the model's original one."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from helpers.monitoring import Sink, quiet
 
 
 class _OutOfOrderError(Exception):
-    """An exception of a library's own."""
+    """Exception class of a library."""
 
 
 def _never_fatal_wrap(f: Callable[[Sink], Sink], send: Sink) -> Sink:

@@ -96,7 +96,7 @@ def _nearest_right(points: Tensor, centres: Tensor) -> Tensor:
 def _nearest_case(
     n: int, k: int, d: int, dtype: torch.dtype = torch.float32
 ) -> tuple[Tensor, Tensor]:
-    """Points that have one nearest centre, by far."""
+    """Return points and centres such that each point clearly has one nearest centre."""
     centres = 10.0 * torch.randperm(k)[:, None] + torch.rand(k, d)
     return (centres[torch.randint(k, (n,))] + 0.1 * torch.rand(n, d)).to(dtype), centres.to(dtype)
 

@@ -76,7 +76,7 @@ def _windows_gradient(f):
 
 def _windows_device(f):
     reads = waits(partial(f, *_windows_draw(4, 3)))
-    # an index by a mask is no loop; what slices row by row is counted below
+    # indexing with a mask is not a loop; slicing row by row is detected below
     reads = [read for read in reads if read.call not in ("__getitem__", "masked_select")]
     assert not reads, (
         f"{reads[0].call} in the line `{reads[0].line}` reads numbers into Python, which "
@@ -238,7 +238,7 @@ def _distances_edges(f):
 
 def _distances_far(f):
     x = torch.randn(60, 3) + 1000
-    x[::2] -= 2000  # two clusters, so that subtracting the mean is no way out
+    x[::2] -= 2000  # two clusters, so that subtracting the mean is not enough
     got = _shaped(f(x), (60, 60))
     right = torch.allclose(got, _distances_exact(x).float(), rtol=1e-6, atol=1e-3)
     assert right and not got.diagonal().any(), (

@@ -164,7 +164,7 @@ def _own_tensor_assert_values(out: Tensor, array: np.ndarray, name: str) -> None
 
 
 def check_own_tensor(answer: Callable[[np.ndarray], Tensor]) -> Verdict:
-    """Check `answer(array)`: a float32 tensor with the array's values and memory of its own.
+    """Check `answer(array)`: a float32 tensor with the array's values and separate memory.
 
     The arrays are float64, float32 and int64, some of them with a negative stride, without
     dimensions, read-only, big-endian, or of a type that PyTorch does not have.

@@ -252,7 +252,7 @@ def _set_autocast(before: tuple[bool, torch.dtype]) -> None:
     torch.set_autocast_dtype("cpu", before[1])
 
 
-# Settings of the whole process: the sentence if one was changed, the reader, the writer
+# Settings of the process: the sentence if one was changed, functions that read and set it
 _SETTINGS: tuple[tuple[str, Callable[[], Any], Callable[[Any], Any]], ...] = (
     (
         "the default dtype of torch was changed: pass dtype to the functions that create tensors",

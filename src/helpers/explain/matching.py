@@ -200,7 +200,7 @@ def _demote(answers: Iterable[Answer], text: str) -> None:
     """Make an answer to another line of a log secondary to the error that ended the program.
 
     If an answer to this error, or to the lines between it and its traceback, exists, answers to
-    later lines are `beside` it. Otherwise lines that are no errors of their own (warnings, log
+    later lines are `beside` it. Otherwise lines that are not separate errors (warnings, log
     lines, reports) are only related. In a log without exceptions, the lines marked as errors
     decide.
     """

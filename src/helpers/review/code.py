@@ -440,7 +440,7 @@ class Code:
         return entry_of(container, key)
 
     def _field(self, node: ast.AST) -> ast.AST | Part | None:
-        """Return the value of an attribute of an object of this file, as `args.lr`."""
+        """Return the value of an attribute of an object of this file, such as `args.lr`."""
         if not isinstance(node, ast.Attribute) or node.attr in self._set_outside:
             return None
         resolved = self.resolved(node.value) if name_of(node.value) != "self" else None

@@ -371,7 +371,7 @@ class _Renaming:
         self.renamed: dict[str, ast.AST] = {}
 
     def unused(self, name: str) -> str:
-        """Return a name that is unused in the scope, `loss2` for `loss`."""
+        """Return a name that is unused in the scope, such as `loss2` for `loss`."""
         new = name
         for n in range(2, 100):
             if new not in self.used:

@@ -105,7 +105,7 @@ def flattened(shape: Shape | None, start: int, end: int) -> Shape | None:
 
 
 def viewed(shape: Shape | None, sizes: Sequence[int | None]) -> Shape:
-    """Return the shape after `view(*sizes)`; None stands for a size that is not a number."""
+    """Return the shape after `view(*sizes)`; None represents a size that is not a number."""
     result = Shape(tuple(size if size and size > 0 else ANY for size in sizes), True)
     image = shape is not None and shape.whole and shape.image and len(shape.sizes) == 4
     if len(sizes) != 2 or not image:

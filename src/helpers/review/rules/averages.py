@@ -155,7 +155,7 @@ def _counted_names(node):
 
 
 def _is_averaged_below(code, outer, loop, name):
-    """Return whether an epoch averages a name below the inner loop, as `correct / total` does."""
+    """Return whether an epoch averages a name below the inner loop, such as `correct / total`."""
     quoted = re.escape(name)
     mean = re.compile(
         rf"mean\({quoted}\)|sum\({quoted}\) / len|100\.?\d* \* {quoted} / |"
@@ -294,7 +294,7 @@ def _replaced_total(code):
 
 
 def _of_same_batch(code, node, loop):
-    """Return whether the divisor is the size of the last batch, as `n = y.size(0)` in the loop."""
+    """Return whether the divisor is the size of the last batch, such as `n = y.size(0)`."""
     name = name_of(node.right)
     values = code.assigned_before(node.scope, name or "", node)
     if not values or any(isinstance(child, ast.Break) for child in code.walk(loop)):

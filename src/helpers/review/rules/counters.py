@@ -91,7 +91,7 @@ def counters_of_training(code):
 
 
 def _similar(name, unread):
-    """Return whether a name is an unread counter's name without `val`, as `correct`."""
+    """Return whether a name is an unread counter's name without `val`, such as `correct`."""
     apart = re.compile(r"(?i)_?(val|valid|test|eval)_?")
     return bool(name) and any(
         apart.sub("", other_name) == name != other_name for other_name in unread

@@ -637,7 +637,7 @@ _SOURCE = re.compile(r"(?i)source|src")  # of another domain than the target
 
 
 def _shuffled(code, statement):
-    """Return the name that a statement shuffles, as `np.random.shuffle(y)` does."""
+    """Return the name that a statement shuffles, such as `y` of `np.random.shuffle(y)`."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         call = statement.value
         if code.called(call) in ("random.shuffle", "numpy.random.shuffle") and call.args:

@@ -82,7 +82,7 @@ def _creates(code, call):
 
 
 def _requires(code, call):
-    """Return whether the constructor asks for a gradient."""
+    """Return whether the constructor has `requires_grad=True`."""
     if code.called(call) == "nn.Parameter":
         return argument(call, "requires_grad") is None
     if method(call) == "requires_grad_":

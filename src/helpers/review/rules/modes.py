@@ -124,7 +124,7 @@ def _sources(code, loop):
 
 
 def _same_model(evals):
-    """Return whether no model in eval mode has the name of an untrained one, as `teacher`."""
+    """Return whether no model in eval mode has the name of an untrained one, such as `teacher`."""
     names = {eval_event.name.split(".")[-1] for eval_event in evals}
     frozen = {
         "teacher",

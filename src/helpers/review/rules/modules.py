@@ -133,7 +133,7 @@ def _is_layer(code, node, called):
 
 
 def _elements_called(code, owner, name):
-    """Return whether the class calls elements of the attribute, as `self.rs[0](x)`."""
+    """Return whether the class calls elements of the attribute, such as `self.rs[0](x)`."""
     for loop in code.nodes_of(ast.For, ast.comprehension):
         operand = loop.iter.args[-1] if method(loop.iter) == "zip" and loop.iter.args else loop.iter
         operand = operand.args[0] if method(operand) == "enumerate" and operand.args else operand

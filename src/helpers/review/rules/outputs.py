@@ -122,7 +122,7 @@ def _one_score(code):
 
 
 def _is_matrix(code, node):
-    """Return whether a tensor has two axes, as `torch.cat((x.view(-1, n), y), 1)`."""
+    """Return whether a tensor has two axes, such as `torch.cat((x.view(-1, n), y), 1)`."""
     if code.called(node) in ("torch.cat", "torch.concat") and node.args:
         parts = getattr(node.args[0], "elts", ())
         return any(_is_matrix(code, part) for part in parts)

@@ -125,7 +125,7 @@ def from_one(index):
 
 
 def _vocabulary_grows(code, size):
-    """Return whether the file adds entries to the dictionary, as `index["<pad>"] = 0`."""
+    """Return whether the file adds entries to the dictionary, such as `index["<pad>"] = 0`."""
     name = re.escape(name_of(size.args[0]) or "")
     return re.search(rf"\b{name}\[[^\]]*\] *=|{name}\.(update|setdefault)\(", code.source)
 

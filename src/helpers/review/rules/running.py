@@ -46,7 +46,7 @@ def decay_overwritten(code):
 
 
 def _rises(code, node):
-    """Return True for a quotient of a step count, as `(1 + n) / (10 + n)`."""
+    """Return True for a quotient of a step count, such as `(1 + n) / (10 + n)`."""
     value = code.value(node) if isinstance(node, ast.Name) else node
     if not isinstance(value, ast.AST):
         return False
