@@ -159,7 +159,7 @@ def rehearse(step: Callable[..., Any], *arguments: Any) -> Rehearsal:
     call; a loader needs random numbers. Pinned memory is ignored.
 
     Args:
-    step: your training step.
+        step: your training step.
         arguments: the arguments of the step. It receives fake copies, in which an optimizer still
             refers to the parameters of its model.
 
