@@ -43,6 +43,7 @@
   // Return the index terms of a text: stems of words, full names and parts of names in code,
   // pairs of Chinese characters.
   const PACKAGES = new Set(["torch", "nn", "functional", "utils"]); // in every dotted name
+  const MODULES = new Set([...PACKAGES, "f", "init", "linalg", "optim", "transforms", "v2"]);
   const PIECE = /[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+\w*/g;
   const known = new Map();
   function terms(chunk) {
@@ -88,14 +89,19 @@
   const SUBJECT = new Set(["title", "queries"]); // fields that name the subject of a section
   const [PAGE, ANCHOR, TITLE, TEXT, CODE, NAMES, EXPLAINED] = [0, 1, 2, 3, 4, 5, 6];
   const NAMED = new RegExp(name_form, "g"); // words in the form of a name
-  // Return the words of a query without small ones, in any order: two queries that have the same
-  // words ask the same.
+  const unpacked = (name) =>
+    name
+      .split(".")
+      .filter((part, n, all) => n + 1 === all.length || !MODULES.has(part))
+      .join(".");
+  // Return the words of a query without small ones and modules, in any order: two queries that
+  // have the same words ask the same.
   const core = (query) => {
     const all = chunks(query.toLowerCase().replace(SMALL_HAN_ALL, " "));
     const telling = all.filter((chunk) => !SMALL.has(chunk));
     return (telling.length ? telling : all)
       .flatMap((chunk) =>
-        HAN.test(chunk) ? [...chunk].filter((c) => !PARTICLES.has(c)) : stem(chunk),
+        HAN.test(chunk) ? [...chunk].filter((c) => !PARTICLES.has(c)) : stem(unpacked(chunk)),
       )
       .sort()
       .join(" ");
