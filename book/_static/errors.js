@@ -3,8 +3,9 @@
 
 // Rules of the matcher, from `bookMessages.matcher` (src/bookbuild/source/matcher.yml).
 class Rules {
-  constructor({ limits, patterns, in_every_traceback: ignored, quotes, entities, unknown }) {
+  constructor({ limits, patterns, owners, in_every_traceback: ignored, quotes, entities, unknown }) {
     this.limits = limits;
+    this.owners = Object.entries(owners).map(([name, known]) => [name, new RegExp(`^(?:${known})(?:\\.\\w+)*$`)]);
     this.unknown = unknown;
     this.ignored = new Set(ignored);
     this.quotes = quotes;
@@ -525,13 +526,26 @@ class Messages {
     answer.values = values;
     return answer;
   }
-  // Return the installed package that a message is about, and the one that uses it.
+  // Return the installed package that a message is about, the one that uses it, and the one that
+  // defines the named function or class.
   around(values, text) {
     const frames = [...text.matchAll(this.rules.get("package", "g"))].map(([, name]) => name);
     const module = this.rules.get("module").exec(values.module || "");
     const found = { package: module ? module[1] : frames.at(-1) };
     found.importer = frames.findLast((name) => name !== found.package);
+    found.owner = this.owner(values, text);
     return Object.fromEntries(Object.entries(found).filter(([, value]) => value));
+  }
+  // Return the package that defines the function or class of a message, as `_owner` in
+  // helpers/explain/matching.py.
+  owner(values, text) {
+    let name = values.function || values.type || "";
+    if (name === "__init__" && text.includes("File ")) {
+      const line = text.slice(text.lastIndexOf("File "));
+      const made = new Set([...line.matchAll(this.rules.get("made", "g"))].map(([, one]) => one));
+      name = made.size === 1 ? [...made][0] : "";
+    }
+    return this.rules.owners.find(([, known]) => known.test(name))?.[0];
   }
   // Return the expression whose attribute or key the last line of code reads, or `x`.
   object(name, kind, text) {
@@ -547,7 +561,7 @@ class Messages {
     return a !== null && b !== null && RELATIONS[name](a, b, this.rules.limits);
   }
   number(term, values) {
-    const [, factor, number, name, kind, argument] = this.rules.get("term").exec(term);
+    const [, factor, number, name, kind, argument, more] = this.rules.get("term").exec(term);
     let value = null;
     if (kind) {
       const sizes = (values[argument] || "").match(this.rules.get("integer", "g"));
@@ -558,7 +572,7 @@ class Messages {
       const quantity = this.rules.get("quantity").exec(values[name] || "");
       if (quantity) value = Number(quantity[1]) * 1024 ** " KMGT".indexOf(quantity[2] || " ");
     }
-    return value === null ? null : value * Number(factor || 1);
+    return value === null ? null : value * Number(factor || 1) + Number(more || 0);
   }
   // Return the frames above the error that ended the program, in order.
   frames(pasted) {

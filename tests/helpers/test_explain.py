@@ -36,7 +36,8 @@ SECOND = (
 
 def own(answer):
     """Return the values of an answer's message, without those of the text around it."""
-    return {n: v for n, v in answer.values.items() if n not in ("object", "package", "importer")}
+    around = ("object", "package", "importer", "owner")
+    return {n: v for n, v in answer.values.items() if n not in around}
 
 
 def best(pasted):
@@ -154,6 +155,9 @@ def test_error_ranks_before_a_warning(warning):
         ("n == leading(shape)", {"shape": "none", "n": "1"}, False),
         ("free > 10 * asked", {"free": "37.12 GiB", "asked": "128.00 MiB"}, True),
         ("free > 10 * asked", {"free": "1.12 GiB", "asked": "128.00 MiB"}, False),
+        ("m == n + 2", {"m": "6", "n": "4"}, True),
+        ("m == n + 2", {"m": "6", "n": "3"}, False),
+        ("m == 2 * n + 1", {"m": "7", "n": "3"}, True),
         ("n == 3", {"n": "3"}, True),
         ("n != 3", {"n": "four"}, False),
         ("n != 3", {}, False),
@@ -524,6 +528,29 @@ def test_package_is_the_named_or_the_last_one(frames, pasted, package, importer)
     if not frames:
         package, importer = package if package != "safe" else None, None
     assert (values.get("package"), values.get("importer")) == (package, importer)
+
+
+@pytest.mark.parametrize(
+    ("pasted", "owner"),
+    [
+        ("TypeError: BertModel.__init__() got an unexpected keyword argument 'a'", "transformers"),
+        ("TypeError: Bert() got an unexpected keyword argument 'a'", None),
+        ("TypeError: __init__() got an unexpected keyword argument 'a'", None),
+        (
+            'File "/a/p.py", line 5, in f\n    v = VoxelGenerator(\n'
+            "TypeError: __init__() got an unexpected keyword argument 'a'",
+            "spconv",
+        ),
+        (
+            'File "/a/p.py", line 5, in f\n    v = Net(VoxelGenerator(3))\n'
+            "TypeError: __init__() got an unexpected keyword argument 'a'",
+            None,
+        ),
+        ("AttributeError: 'UNet2DConditionModel' object has no attribute 'odd'", "diffusers"),
+    ],
+)
+def test_owner_is_the_package_of_a_known_name(pasted, owner):
+    assert explain.messages().find(pasted)[0].values.get("owner") == owner
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def related(relation: str, values: dict[str, str]) -> bool:
         relation: two terms and `==`, `!=`, `<`, `<=`, `>`, `>=`, `multiple of` or `close to`
             (not equal, and at most 5 % apart) between them. A term is a number, the name of a
             value (its first number, in bytes if a unit follows), `product(name)` (the product
-            of its integers) or `leading(name)` (without the last two), optionally with a factor:
-            `n > 10 * m`.
+            of its integers) or `leading(name)` (without the last two), optionally with a factor
+            and a summand: `n > 10 * m`, `m == n + 1`.
         values: the values of the message, by name.
 
     Returns:
@@ -39,7 +39,7 @@ def related(relation: str, values: dict[str, str]) -> bool:
 
 
 def _number(term: str, values: dict[str, str]) -> float | None:
-    factor, number, name, function, argument = PATTERNS["term"].fullmatch(term).groups()
+    factor, number, name, function, argument, more = PATTERNS["term"].fullmatch(term).groups()
     if function:
         factors = PATTERNS["integer"].findall(values.get(argument, ""))
         used = factors[:-2] if function == "leading" else factors
@@ -49,4 +49,4 @@ def _number(term: str, values: dict[str, str]) -> float | None:
     else:
         quantity = PATTERNS["quantity"].search(values.get(name, ""))
         value = float(quantity[1]) * _UNITS[quantity[2] or ""] if quantity else None
-    return None if value is None else value * float(factor or 1)
+    return None if value is None else value * float(factor or 1) + float(more or 0)

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from helpers.explain.conditions import related
-from helpers.explain.data import DATA, HEAD, LIMITS, PATTERNS, TYPE, VARIABLE
+from helpers.explain.data import DATA, HEAD, LIMITS, OWNERS, PATTERNS, TYPE, VARIABLE
 from helpers.explain.logs import cause_of, error_levels, errors_in, first_error, main_error
 from helpers.explain.text import base_type, plain, squeezed, words
 from helpers.explain.wordings import Wording
@@ -331,7 +331,8 @@ def _around(values: dict[str, str], text: str) -> dict[str, str]:
     """Return the installed package that a message is about, and the one that uses it.
 
     The `package` contains the named `module`, or else the last frame of an installed package; the
-    `importer` is the package of the last frame in another one. PyTorch is left out.
+    `importer` is the package of the last frame in another one. PyTorch is left out. The `owner` is
+    the package that defines the named function or class, if its name is a known one.
 
     Args:
         values: values of the message.
@@ -341,8 +342,25 @@ def _around(values: dict[str, str], text: str) -> dict[str, str]:
     module = PATTERNS["module"].match(values.get("module", ""))
     package = module[1] if module else frames[-1] if frames else ""
     importer = next((name for name in reversed(frames) if name != package), "")
-    packages = {"package": package, "importer": importer}
+    packages = {"package": package, "importer": importer, "owner": _owner(values, text)}
     return {name: value for name, value in packages.items() if value}
+
+
+def _owner(values: dict[str, str], text: str) -> str:
+    """Return the package that defines the function or class of a message, or an empty string.
+
+    Before Python 3.10 a message names only `__init__`; then the last line of code decides, if it
+    calls one class.
+
+    Args:
+        values: values of the message.
+        text: the frames above the message, and the message.
+    """
+    name = values.get("function") or values.get("type", "")
+    if name == "__init__" and "File " in text:
+        made = {*PATTERNS["made"].findall(text.rpartition("File ")[2])}
+        name = made.pop() if len(made) == 1 else ""
+    return next((package for package, names in OWNERS.items() if names.fullmatch(name)), "")
 
 
 def _object(name: str, kind: str, text: str) -> str:
