@@ -243,13 +243,13 @@ def test_comments_are_found_and_replaced():
 
 # ---------------------------------------------------------------- queries
 
-ASKED = "%%% summary\nx\n\n%%% md a\n# One\n%%% zh\n# 一\n%%% queries\nhow many\nworkers 几个\n"
+ASKED = "%%% summary\nx\n\n%%% md a\n# One\n%%% zh\n# 一\n%%% queries\nhow many\nworkers 几个\ntorch.cat\n"
 
 
 def test_queries_belong_to_a_section_and_a_language():
     text = parse("a", ASKED + "\n%%% md b\n## Two\n\n## Three\n%%% queries\nlast\n")
-    assert queries(text, "en") == {"one": ["how many"], "two": ["last"]}
-    assert queries(text, "zh") == {"one": ["workers 几个"]}
+    assert queries(text, "en") == {"one": ["how many", "torch.cat"], "two": ["last"]}
+    assert queries(text, "zh") == {"one": ["workers 几个", "torch.cat"], "two": ["last"]}
     assert "queries" in notebook(text, "zh").metadata
     again = parse("a", f"%%% summary\nx\n\n{dump(text.cells[0])}\n")
     assert again.cells[0].queries == ["how many", "workers 几个"] and again.cells[0].words.zh

@@ -13,6 +13,8 @@ from bookbuild.source.texts import Cell, Text
 from bookbuild.source.texts import load as load_text
 from bookbuild.source.typography import HAN
 
+_ONE_NAME = re.compile(r"[\w.]+", re.ASCII)  # a query that is one name, in any language
+
 _ANSWER = re.compile(r"^\*\*(.+?)\*\*\s*$", re.M)
 # A name in inline code, with or without call parentheses, or the text of an external link.
 _NAME = re.compile(r"`([A-Za-z_][\w.]{2,})(?:\([^`]*\))?`|\[`?([A-Za-z][\w.-]{2,})`?\]\(http")
@@ -94,7 +96,8 @@ def _titles(cell: Cell) -> list[dict[str, Heading]]:
 def queries(text: Text, lang: str) -> dict[str, list[str]]:
     """Return the queries of a chapter in one language by section anchor.
 
-    A query that contains a Chinese character counts as Chinese.
+    A query that contains a Chinese character counts as Chinese, any other as English; a name,
+    such as `torch.cat`, as both.
     """
     first = {}
     for cell, _, anchor in _headings(text.cells):
@@ -102,7 +105,14 @@ def queries(text: Text, lang: str) -> dict[str, list[str]]:
     return {
         first[cell.id]: lines
         for cell in text.cells
-        if (lines := [q for q in cell.queries if (lang == "zh") == bool(re.search(f"[{HAN}]", q))])
+        if (
+            lines := [
+                query
+                for query in cell.queries
+                if (lang == "zh") == bool(re.search(f"[{HAN}]", query))
+                or _ONE_NAME.fullmatch(query)
+            ]
+        )
     }
 
 
