@@ -243,7 +243,10 @@ def test_comments_are_found_and_replaced():
 
 # ---------------------------------------------------------------- queries
 
-ASKED = "%%% summary\nx\n\n%%% md a\n# One\n%%% zh\n# 一\n%%% queries\nhow many\nworkers 几个\ntorch.cat\n"
+ASKED = (
+    "%%% summary\nx\n\n%%% md a\n# One\n%%% zh\n# 一\n"
+    "%%% queries\nhow many\nworkers 几个\ntorch.cat\n"
+)
 
 
 def test_queries_belong_to_a_section_and_a_language():
