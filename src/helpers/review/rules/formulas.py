@@ -495,11 +495,12 @@ def _is_summed_kl(code, node):
             node = node.right
         else:
             return False
-    is_sum = code.called(node) == "torch.sum" and len(node.args) == 1 and not node.keywords
+    if code.called(node) != "torch.sum" or len(node.args) != 1 or node.keywords:
+        return False
     named = r"(?i)log_?(var|sigma).*exp|exp.*log_?var"
     same = r"1 \+ (\w+) - .*(\1\.exp|exp\(\1\))"
     written = ast.unparse(node)
-    return is_sum and bool(re.search(named, written) or re.search(same, written))
+    return bool(re.search(named, written) or re.search(same, written))
 
 
 @rule("diffusion-sqrt", "wrong", "alpha|Alpha|sqrt")
