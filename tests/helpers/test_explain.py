@@ -680,6 +680,13 @@ def test_unknown_text_offers_a_report_without_folders(monkeypatch):
             "`be float16`: a tensor or array has another dtype",
         ),
         (
+            'YeastError: too warm\n {"wort": {"device": "tub"}}',
+            {"type": "YeastError"},
+            "No message of the book matches this YeastError.",
+        ),
+        ("brewd: int _brew(long long int, long long int): Assertion failed", None, ""),
+        ("Yeast @ step 1: expected wort 11, got 19 [00:20<5:02:45, 20.21s/it]", None, ""),
+        (
             "ValueError: wort of shape (3,) and dtype=float32 is sour",
             {"type": "ValueError", "kind": "shape", "words": "shape"},
             "Print `x.shape` of every argument",
