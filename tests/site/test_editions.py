@@ -330,7 +330,7 @@ def test_offer_without_a_site_raises(tmp_path):
 # ---------------------------------------------------------------- printing
 
 
-@pytest.mark.parametrize(("name", "most"), [("detach", 10), ("backward", 22)])
+@pytest.mark.parametrize(("name", "most"), [("detach", 10), ("backward", 20)])
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_a_chapter_prints_on_few_pages_without_navigation(browser, url, lang, name, most):
     page = browser.new_page()
