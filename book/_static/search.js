@@ -42,8 +42,12 @@
 
   // Return the index terms of a text: stems of words, full names and parts of names in code,
   // pairs of Chinese characters.
-  const PACKAGES = new Set(["torch", "nn", "functional", "utils"]); // in every dotted name
-  const MODULES = new Set([...PACKAGES, "f", "init", "linalg", "optim", "transforms", "v2"]);
+  // Modules of PyTorch's dotted names, which do not tell what a name is.
+  const MODULES = new Set("torch nn f functional init linalg optim transforms utils v2".split(" "));
+  const parts = (name) =>
+    name
+      .split(".")
+      .filter((part, n, all) => n + 1 === all.length || !MODULES.has(part.toLowerCase()));
   const PIECE = /[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+\w*/g;
   const known = new Map();
   function terms(chunk) {
@@ -56,9 +60,7 @@
           : Array.from({ length: chunk.length - 1 }, (_, i) => chunk.slice(i, i + 2));
     else if (/^[A-Z]?[a-z]+$|^[A-Z]+$/.test(chunk)) result = [stem(chunk.toLowerCase())];
     else {
-      const names = chunk
-        .split(".")
-        .filter((name, n, all) => n + 1 === all.length || !PACKAGES.has(name));
+      const names = parts(chunk);
       const pieces = names.flatMap((name) => name.split(SEAM)).filter(Boolean);
       const whole = [chunk, ...names].map((name) => name.toLowerCase());
       result = [...new Set([...whole, ...pieces.map((piece) => stem(piece.toLowerCase()))])];
@@ -89,11 +91,6 @@
   const SUBJECT = new Set(["title", "queries"]); // fields that name the subject of a section
   const [PAGE, ANCHOR, TITLE, TEXT, CODE, NAMES, EXPLAINED] = [0, 1, 2, 3, 4, 5, 6];
   const NAMED = new RegExp(name_form, "g"); // words in the form of a name
-  const unpacked = (name) =>
-    name
-      .split(".")
-      .filter((part, n, all) => n + 1 === all.length || !MODULES.has(part))
-      .join(".");
   // Return the words of a query without small ones and modules, in any order: two queries that
   // have the same words ask the same.
   const core = (query) => {
@@ -101,7 +98,9 @@
     const telling = all.filter((chunk) => !SMALL.has(chunk));
     return (telling.length ? telling : all)
       .flatMap((chunk) =>
-        HAN.test(chunk) ? [...chunk].filter((c) => !PARTICLES.has(c)) : stem(unpacked(chunk)),
+        HAN.test(chunk)
+          ? [...chunk].filter((c) => !PARTICLES.has(c))
+          : stem(parts(chunk).join(".")),
       )
       .sort()
       .join(" ");
@@ -178,8 +177,7 @@
       for (const chunk of chunks(text))
         for (const part of HAN.test(chunk) ? chunk.split(SMALL_HAN).flatMap(pairs) : [chunk])
           if (part) {
-            const names = part.split(".").filter((name) => !PACKAGES.has(name));
-            const others = same.get(stem(names.join(".").toLowerCase())) || [];
+            const others = same.get(stem(parts(part).join(".").toLowerCase())) || [];
             result.push({ text: part, alternatives: [...new Set([part, ...others])] });
           }
     };
