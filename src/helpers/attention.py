@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from helpers.scalars import tensor
+
 
 def attention_weights(query: Tensor, key: Tensor, **options: Any) -> Tensor:
     """Return the attention weights, which `F.scaled_dot_product_attention` does not return.
@@ -27,7 +29,14 @@ def attention_weights(query: Tensor, key: Tensor, **options: Any) -> Tensor:
 
     Returns:
         Shape (..., Lq, Lk). Without dropout, each row sums to 1; with all keys masked it is 0.
+
+    Raises:
+        TypeError: `query` or `key` is not a tensor.
+        ValueError: one has fewer than two dimensions.
     """
+    for name, value in (("query", query), ("key", key)):
+        if tensor(name, value).dim() < 2:
+            raise ValueError(f"{name} must be (..., L, E), got {tuple(value.shape)}")
     length = key.shape[-2]
     values = torch.eye(length, dtype=key.dtype, device=key.device)
     return F.scaled_dot_product_attention(
@@ -52,11 +61,11 @@ def reach(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         bool, shape (L', L), on the CPU. For a causal model it is lower triangular.
 
     Raises:
-        TypeError: `x` is not floating point, or the output is not a tensor (`nn.MultiheadAttention`
-            returns a pair).
+        TypeError: `x` is not a floating-point tensor, or the output is not a tensor
+            (`nn.MultiheadAttention` returns a pair).
         ValueError: `x` or the output does not have three dimensions.
     """
-    if not x.is_floating_point():
+    if not tensor("x", x).is_floating_point():
         raise TypeError(f"expected a floating-point input, got {x.dtype}: pass token embeddings")
     if x.dim() != 3:
         raise ValueError(f"expected an input (N, L, E), got shape {tuple(x.shape)}")
@@ -96,12 +105,12 @@ def rotary(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
         The rotated tensor, with the shape and dtype of `x`.
 
     Raises:
-        TypeError: `x` is not floating point, or `positions` is not a tensor.
+        TypeError: `x` is not a floating-point tensor, or `positions` is not a tensor.
         ValueError: E is odd, or `positions` does not broadcast with (..., L).
 
     Source: RoFormer, https://arxiv.org/abs/2104.09864
     """
-    if not x.is_floating_point():
+    if not tensor("x", x).is_floating_point():
         raise TypeError(f"expected floating-point features, got {x.dtype}")
     if not isinstance(positions, Tensor):
         raise TypeError(f"expected positions as a tensor, got {type(positions).__name__}")

@@ -23,6 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import keystr, tree_leaves, tree_leaves_with_path, tree_map
 
+from helpers import scalars
 from helpers.forward import copied_buffers, tensors_in, uncompiled
 
 Loss = Callable[[], Tensor]
@@ -195,11 +197,14 @@ def neighbours(model: Callable[[Tensor], Tensor], x: Tensor, sample: int = -1) -
     embedding.
 
     Raises:
+        TypeError: `x` is not a tensor, or `sample` is not an int.
         ValueError: `x` or the output is not floating point, or `model(x)` is not one tensor with
             as many samples as `x`.
         IndexError: there is no such `sample`.
     """
-    if not x.is_floating_point():
+    if not isinstance(sample, Integral) or isinstance(sample, bool):
+        raise TypeError(f"sample must be an int, got {type(sample).__name__}")
+    if not scalars.tensor("x", x).is_floating_point():
         raise ValueError(f"x must be of a floating point type, got {x.dtype}")
     with torch.inference_mode(False), torch.enable_grad(), _random_state([x]):
         x = x.detach().clone().requires_grad_()

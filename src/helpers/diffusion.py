@@ -12,6 +12,8 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
+from helpers.scalars import tensor
+
 
 def noise_schedule(steps: int, first: float = 0.1, last: float = 20.0) -> Tensor:
     """Return the betas of a linear schedule whose last alpha-bar is near 0 for any `steps`.
@@ -51,13 +53,14 @@ def per_sample(values: Tensor, t: Tensor, like: Tensor) -> Tensor:
         like: shape (N, ...), floating point; the result has its dtype and device.
 
     Raises:
+        TypeError: `values` or `like` is not a tensor.
         ValueError: `t` is not of shape (N,) or not int64, a step is outside the schedule (on a GPU
             this check synchronizes), `values` has another number of dimensions, or `like` contains
             integers or has no batch dimension.
     """
-    if values.dim() != 1:
+    if tensor("the coefficients", values).dim() != 1:
         raise ValueError(f"the coefficients must have shape (T,), got {tuple(values.shape)}")
-    if not like.dim() or not (like.is_floating_point() or like.is_complex()):
+    if not tensor("the data", like).dim() or not (like.is_floating_point() or like.is_complex()):
         raise ValueError(
             f"the data must be floating point, of shape (N, ...), got {like.dtype} of shape "
             f"{tuple(like.shape)}: convert images, for example by x / 127.5 - 1"
@@ -86,10 +89,12 @@ def q_sample(x0: Tensor, t: Tensor, noise: Tensor, alpha_bars: Tensor) -> Tensor
         Shape and dtype of `x0`.
 
     Raises:
+        TypeError: `x0`, `noise` or `alpha_bars` is not a tensor.
         ValueError: the shapes of data and noise differ, or an argument is invalid (see
             `per_sample`).
     """
-    if x0.shape != noise.shape:
+    tensor("alpha_bars", alpha_bars)
+    if tensor("x0", x0).shape != tensor("noise", noise).shape:
         raise ValueError(
             f"noise must have the shape of x0, {tuple(x0.shape)}, got {tuple(noise.shape)}"
         )
@@ -98,7 +103,11 @@ def q_sample(x0: Tensor, t: Tensor, noise: Tensor, alpha_bars: Tensor) -> Tensor
 
 
 def _check_betas(betas: Tensor) -> None:
-    if betas.dim() != 1 or not len(betas) or not bool(((betas > 0) & (betas < 1)).all()):
+    if (
+        tensor("betas", betas).dim() != 1
+        or not len(betas)
+        or not bool(((betas > 0) & (betas < 1)).all())
+    ):
         raise ValueError(
             f"betas must have shape (T,), with values above 0 and below 1, got shape "
             f"{tuple(betas.shape)} with values {betas.flatten()[:3].tolist()} …"
@@ -120,10 +129,12 @@ def reverse_step(x: Tensor, predicted: Tensor, t: int, betas: Tensor, noise: Ten
         noise: standard normal, the shape of `x`.
 
     Raises:
+        TypeError: `x` or `betas` is not a tensor.
         ValueError: `t` is not one step of the schedule, a beta is not between 0 and 1, or the
             shapes of prediction, noise and `x` differ.
     """
     _check_betas(betas)
+    tensor("x", x)
     if isinstance(t, Tensor) and t.numel() == 1:
         t = t.item()
     if isinstance(t, bool) or not isinstance(t, Integral) or not 0 <= t < len(betas):
@@ -213,11 +224,13 @@ def guided(conditional: Tensor, unconditional: Tensor, scale: float) -> Tensor:
         scale: 0: unconditional, 1: conditional, above 1: guided. The paper's w is `scale - 1`.
 
     Raises:
+        TypeError: a prediction is not a tensor.
         ValueError: the shapes differ.
 
     Source: Ho and Salimans 2022, "Classifier-Free Diffusion Guidance",
     https://arxiv.org/abs/2207.12598
     """
+    tensor("conditional", conditional), tensor("unconditional", unconditional)
     if conditional.shape != unconditional.shape:
         raise ValueError(
             f"both predictions must have the same shape, got {tuple(conditional.shape)} and "

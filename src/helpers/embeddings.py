@@ -22,8 +22,10 @@ def out_of_range(ids: Tensor, table: nn.Embedding | nn.EmbeddingBag) -> dict[tup
         From the index of each such ID in `ids` to the ID; an empty dict if a lookup succeeds.
 
     Raises:
-        TypeError: `ids` is not a tensor of integers.
+        TypeError: `ids` is not a tensor of integers, or `table` is not an embedding.
     """
+    if not hasattr(table, "num_embeddings"):
+        raise TypeError(f"table must be an embedding, got {type(table).__name__}")
     if not isinstance(ids, Tensor):
         raise TypeError(f"ids must be a tensor of integers, got {type(ids).__name__}")
     if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():

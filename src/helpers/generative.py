@@ -12,6 +12,8 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
+from helpers.scalars import tensor
+
 # ---------------------------------------------------------------- a mixture, and its modes
 
 
@@ -37,7 +39,12 @@ def ring(
         modes: number of Gaussians.
         std: standard deviation of each Gaussian.
         generator: of the random numbers; None: the global one of the CPU.
+
+    Raises:
+        ValueError: `n` or `modes` is not an int, `n` is negative, or `modes` is below 1.
     """
+    if not isinstance(n, Integral) or n < 0:
+        raise ValueError(f"n must be an int of at least 0, got {n!r}")
     centres = ring_centres(modes)
     chosen = torch.randint(modes, (n,), generator=generator)
     noise = torch.randn(n, 2, generator=generator, dtype=torch.float32)
@@ -61,9 +68,11 @@ def count_modes(
         The number of covered modes, and the share of samples near any centre, from 0 to 1.
 
     Raises:
+        TypeError: the samples or the centres are not a tensor.
         ValueError: there is no sample or no centre, the samples are not floating-point numbers, or
             the shapes do not fit.
     """
+    tensor("samples", samples), tensor("centres", centres)
     if samples.dim() != 2 or centres.dim() != 2 or samples.shape[1] != centres.shape[1]:
         raise ValueError(
             f"samples must have shape (N, D) and centres (K, D), got {tuple(samples.shape)} and "
@@ -97,8 +106,12 @@ def kl_to_standard_normal(mu: Tensor, logvar: Tensor) -> Tensor:
         Shape (N,), with the dtype of the inputs; 0 where mu and logvar are 0.
 
     Raises:
+        TypeError: an argument is not a floating-point tensor.
         ValueError: the shapes differ, or there is no batch dimension.
     """
+    for name, value in (("mu", mu), ("logvar", logvar)):
+        if not tensor(name, value).is_floating_point():
+            raise TypeError(f"{name} must be floating point, got {value.dtype}")
     if mu.shape != logvar.shape or not mu.dim():
         raise ValueError(
             f"mu and logvar must have the same shape (N, ...), got {tuple(mu.shape)} and "

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from helpers.autograd import storage_id
 from helpers.forward import copied_buffers, equal, tensors_in
+from helpers.scalars import tensor
 from helpers.sparse import dense_parts
 
 
@@ -29,8 +30,9 @@ def effects(net: nn.Module, x: Tensor) -> dict[str, bool]:
         `graph`: an output has a graph, which stores what a backward pass needs.
 
     Raises:
-        TypeError: `net` returns no tensor.
+        TypeError: `x` is not a tensor, or `net` returns none.
     """
+    tensor("x", x)
     before = {name: b.clone() for name, b in net.named_buffers()}
     devices = [x.device] if x.is_cuda else []
     with copied_buffers(net), torch.random.fork_rng(devices):

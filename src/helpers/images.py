@@ -210,6 +210,8 @@ def read_frames(path: str | Path, indices: Sequence[int] | Tensor) -> Tensor:
             OpenCV cannot read the file as a video.
         FileNotFoundError: the file does not exist.
     """
+    if indices is None:
+        raise TypeError("frame numbers must be integers, got None")
     requested = torch.as_tensor(indices)
     if requested.ndim != 1 or not len(requested):
         raise ValueError(f"expected a list of frame numbers, got shape {tuple(requested.shape)}")

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from helpers.evaluation import preserve_modes
+from helpers.scalars import tensor
 
 IGNORED = -100  # the default `ignore_index` of `F.cross_entropy`
 
@@ -73,7 +74,12 @@ def padded(lines: Sequence[str], characters: Characters) -> tuple[Tensor, Tensor
 
     Returns:
         `ids`, int64 of shape (N, T), and `lengths`, int64 of shape (N,), EOS included.
+
+    Raises:
+        ValueError: there is no line, or as in `characters.encode`.
     """
+    if not len(lines):
+        raise ValueError("expected at least one line, got none")
     rows = [characters.encode(line, end=True) for line in lines]
     lengths = torch.tensor([len(row) for row in rows])
     end = characters.end
@@ -176,9 +182,10 @@ def labels_of(ids: Tensor, lengths: Tensor) -> Tensor:
         lengths: shape (N,), the number of real tokens in each row.
 
     Raises:
+        TypeError: `ids` or `lengths` is not a tensor.
         ValueError: `lengths` has another shape.
     """
-    if lengths.shape != ids.shape[:1]:
+    if tensor("lengths", lengths).shape != tensor("ids", ids).shape[:1]:
         raise ValueError(f"expected {len(ids)} lengths, got shape {tuple(lengths.shape)}")
     labels = torch.full_like(ids, IGNORED, dtype=torch.int64)
     labels[:, :-1] = ids[:, 1:]
@@ -193,7 +200,16 @@ def next_token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> 
         logits: shape (N, T, vocab).
         labels: shape (N, T), int64, the token after each position (see `labels_of`).
         reduction: as in `F.cross_entropy`.
+
+    Raises:
+        TypeError: `logits` or `labels` is not a tensor.
+        ValueError: `logits` has another number of dimensions, or `labels` another shape.
     """
+    if tensor("logits", logits).dim() != 3 or tensor("labels", labels).shape != logits.shape[:2]:
+        raise ValueError(
+            f"expected logits (N, T, vocab) and labels (N, T), got {tuple(logits.shape)} and "
+            f"{tuple(labels.shape)}"
+        )
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction=reduction)
 
 
@@ -233,12 +249,13 @@ def offsets(model: nn.Module, ids: Tensor, largest: int = 2) -> dict[int, float]
     shape (N, T, vocab), or an object with them in `logits`, as those of Hugging Face do.
 
     Raises:
+        TypeError: `ids` is not a tensor.
         ValueError: `ids` has another number of dimensions, T is not above `largest`, or `largest`
             is negative.
     """
     if largest < 0:
         raise ValueError(f"largest must not be negative, got {largest}")
-    if ids.dim() != 2 or ids.shape[1] <= largest:
+    if tensor("ids", ids).dim() != 2 or ids.shape[1] <= largest:
         raise ValueError(f"ids must be (N, T), T above {largest}, got {tuple(ids.shape)}")
     best = _logits(model, ids).argmax(-1)[:, : ids.shape[1] - largest]
     ahead = {k: ids[:, k : k + best.shape[1]] for k in range(largest + 1)}
@@ -259,10 +276,11 @@ def leaks(model: nn.Module, ids: Tensor, vocab: int) -> bool:
         vocab: number of tokens, at least 2.
 
     Raises:
+        TypeError: `ids` is not a tensor.
         ValueError: `ids` has another number of dimensions, or T or `vocab` is below 2, so that no
             later token can be changed.
     """
-    if ids.dim() != 2 or ids.shape[1] < 2 or vocab < 2:
+    if tensor("ids", ids).dim() != 2 or ids.shape[1] < 2 or vocab < 2:
         raise ValueError(
             f"ids must be (N, T), T and vocab at least 2, got {tuple(ids.shape)} and {vocab}"
         )
@@ -343,10 +361,11 @@ def generate(
         Prompt and continuation, shape (T + at most `new`,).
 
     Raises:
+        TypeError: `ids` is not a tensor.
         ValueError: `ids` is not one prompt of at least one token, `context` is below 1, or as in
             `filter_logits`.
     """
-    if ids.dim() != 1 or not len(ids):
+    if tensor("ids", ids).dim() != 1 or not len(ids):
         raise ValueError(f"expected one prompt of shape (T,), T at least 1, got {(*ids.shape,)}")
     if context < 1:
         raise ValueError(f"context must be at least 1, got {context}")

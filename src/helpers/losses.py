@@ -25,7 +25,12 @@ def target_distribution(loss: Callable[[Tensor], Tensor], classes: int) -> Tenso
 
     Returns:
         The default dtype, shape (classes,).
+
+    Raises:
+        ValueError: `classes` is less than 1.
     """
+    if classes < 1:
+        raise ValueError(f"classes must be at least 1, got {classes}")
     with torch.inference_mode(False), torch.enable_grad():
         logits = torch.zeros(1, classes, requires_grad=True)
         (gradient,) = torch.autograd.grad(loss(logits), logits)

@@ -1,10 +1,22 @@
-"""Check arguments that must be a single number."""
+"""Check arguments that must be a single number, or a tensor."""
 
 from __future__ import annotations
 
 from numbers import Real
+from typing import Any
 
 from torch import Tensor
+
+
+def tensor(name: str, value: Any) -> Tensor:
+    """Return a tensor unchanged.
+
+    Raises:
+        TypeError: `value` is something else, such as a NumPy array; the message begins with `name`.
+    """
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
+    return value
 
 
 def number(name: str, value: float) -> float:

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from helpers.scalars import tensor
+
 
 def reads(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Return which steps of which samples in `x` the result of `function(x)` depends on.
@@ -31,9 +33,9 @@ def reads(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
     Raises:
         ValueError: `x` has fewer than two dimensions or is not floating point.
-        TypeError: `function` does not return a tensor; an LSTM returns a tuple.
+        TypeError: `x` is not a tensor, or `function` does not return one; an LSTM returns a tuple.
     """
-    if x.dim() < 2 or not x.is_floating_point():
+    if tensor("x", x).dim() < 2 or not x.is_floating_point():
         raise ValueError(
             f"x must be floating point of shape (N, L, ...), got {x.dtype} of {tuple(x.shape)}"
         )
@@ -58,6 +60,8 @@ def reads(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 def _lengths(lengths: Tensor | Sequence[int], samples: int, steps: int) -> Tensor:
     """Return `lengths` as int64 of shape (samples,) on their device, checked from 1 to `steps`."""
+    if lengths is None:
+        raise TypeError("lengths must be integers, got None")
     lengths = torch.as_tensor(lengths)
     whole = not (lengths.is_floating_point() or lengths.is_complex())
     if lengths.numel() and (not whole or lengths.dtype == torch.bool):  # [] is float32
@@ -88,11 +92,17 @@ def run_packed(
         its last real step, in the order of `x`.
 
     Raises:
-        TypeError: `lengths` are not integers.
-        ValueError: there is not one length for each sample, or one is not from 1 to L.
+        TypeError: `rnn` is not a recurrent layer, `x` is not a tensor, or `lengths` are not
+            integers.
+        ValueError: there is not one length for each sample, or one is not from 1 to L; or `x` does
+            not have three dimensions.
 
     Source: https://pytorch.org/docs/stable/generated/torch.nn.utils.rnn.pack_padded_sequence.html
     """
+    if not hasattr(rnn, "batch_first"):
+        raise TypeError(f"rnn must be an nn.RNN, nn.LSTM or nn.GRU, got {type(rnn).__name__}")
+    if tensor("x", x).dim() != 3:
+        raise ValueError(f"x must have three dimensions, got {tuple(x.shape)}")
     first = rnn.batch_first
     samples, steps = x.shape[:2] if first else (x.shape[1], x.shape[0])
     lengths = _lengths(lengths, samples, steps).cpu()
@@ -106,11 +116,11 @@ def masked_mean(out: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
     """Return the mean over the real steps of each sample: (N, H) from (N, L, H), batch first.
 
     Raises:
-        TypeError: `lengths` are not integers.
+        TypeError: `out` is not a tensor, or `lengths` are not integers.
         ValueError: `out` has another number of dimensions, or there is not one length from 1 to L
             for each sample.
     """
-    if out.dim() != 3:
+    if tensor("out", out).dim() != 3:
         raise ValueError(f"out must be (N, L, H), got {tuple(out.shape)}")
     lengths = _lengths(lengths, *out.shape[:2]).to(out.device)
     real = torch.arange(out.shape[1], device=out.device) < lengths[:, None]

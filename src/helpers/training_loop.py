@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers.evaluation import evaluating
+from helpers.scalars import tensor
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -110,9 +111,11 @@ def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
         labels: integers of shape (N,).
 
     Raises:
+        TypeError: an argument is not a tensor.
         ValueError: the shapes are different ones, which `==` might silently broadcast, or C is
             below 2: compare a single logit with 0.
     """
+    tensor("scores", scores), tensor("labels", labels)
     if scores.ndim != 2 or labels.shape != scores.shape[:1] or scores.shape[1] < 2:
         raise ValueError(
             "expected scores of shape (N, C), C above 1, and labels of shape (N,), got "

@@ -10,6 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from helpers.scalars import tensor
+
 Operation = Callable[[Tensor], Tensor]
 
 
@@ -22,9 +24,10 @@ def same_storage(a: Tensor, b: Tensor) -> bool:
     storages themselves are compared.
 
     Raises:
+        TypeError: an argument is not a tensor.
         RuntimeError: a tensor has no single storage, such as a sparse or a jagged one.
     """
-    one, other = a.untyped_storage(), b.untyped_storage()
+    one, other = tensor("a", a).untyped_storage(), tensor("b", b).untyped_storage()
     if one.device != other.device or not one.nbytes() or not other.nbytes():
         return False
     if one.device.type == "meta":
@@ -39,9 +42,9 @@ def view_or_copy(operation: Operation, t: Tensor) -> str:
     A "view" shares the memory of `t`, as `t.detach()` also does.
 
     Raises:
-        TypeError: the result is not a tensor.
+        TypeError: `t` or the result is not a tensor.
     """
-    y = operation(t)
+    y = operation(tensor("t", t))
     if not isinstance(y, Tensor):
         raise TypeError(f"expected a tensor as result, got {type(y).__name__}")
     return "itself" if y is t else "view" if same_storage(y, t) else "copy"
@@ -55,6 +58,9 @@ def storage_cells(t: Tensor) -> Tensor:
 
     Returns:
         int64, of the shape of `t`.
+
+    Raises:
+        TypeError: `t` is not a tensor.
     """
-    count = t.untyped_storage().nbytes() // t.element_size()
+    count = tensor("t", t).untyped_storage().nbytes() // t.element_size()
     return torch.arange(count).as_strided(t.shape, t.stride(), t.storage_offset())

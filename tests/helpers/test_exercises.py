@@ -1280,6 +1280,11 @@ WRONG = [
     ("check_distances", at_least_two("check_distances"), "one row"),
     ("check_distances", flat("check_distances"), "view size is not compatible"),
     (
+        "check_distances",
+        lambda x: torch.cdist(x.double(), x.double()).to(x.dtype),
+        "far from the origin",
+    ),
+    (
         "check_mean_of",
         lambda batches: book("check_mean_of")(b.view(-1) for b in batches),
         "view size is not compatible",
