@@ -612,6 +612,15 @@ class Messages {
       else if (!rules.get("installed").test(file)) best = [file.split(/[\\/]/).pop(), line];
     return best;
   }
+  // Return the message of the error that ended the program, up to the end of its paragraph.
+  messageOf(pasted, text, main) {
+    const { rules } = this;
+    const parts = rules.printed(pasted).split(main.type);
+    const before = text.slice(0, main.start).split(main.type).length;
+    if (before >= parts.length) return text.slice(main.start, main.end);
+    const after = ["", ...parts.slice(before)].join(main.type);
+    return rules.plain(after.split(rules.get("paragraph"))[0]).slice(0, main.end - main.start);
+  }
   // Return the type of an error without an entry and where it was raised, or null for other texts.
   unknown(pasted) {
     const { rules } = this;
@@ -626,7 +635,7 @@ class Messages {
     const { length } = rules.limits;
     const begin = rules.firstError(text);
     const log = begin ? text.slice(begin, begin + length) : text.slice(-length);
-    const line = main ? text.slice(main.start, main.end) : log;
+    const line = main ? this.messageOf(pasted, text, main) : log;
     if (main || rules.get("logged").test(text)) {
       const words = (one) => new RegExp(one.words, "i").exec(line);
       const kind = this.rules.unknown.kinds.find((one) =>

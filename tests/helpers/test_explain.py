@@ -718,6 +718,16 @@ def test_unknown_text_offers_a_report_without_folders(monkeypatch):
             "A function received an argument of another type",
         ),
         (
+            "```\nTypeError: yeast must be\nfresh\n```\nI had to pip install it; out of memory?",
+            {"type": "TypeError"},
+            "A function received an argument of another type",
+        ),
+        (
+            "ValueError: yeast is\nout of memory\n \nShould it be on the same device?",
+            {"type": "ValueError", "kind": "memory", "words": "out of memory"},
+            "more memory was requested",
+        ),
+        (
             "ValueError: hops and wort must be on the same device",
             {"type": "ValueError", "kind": "device", "words": "same device"},
             "a tensor is on another device",
