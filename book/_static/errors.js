@@ -3,9 +3,10 @@
 
 // Rules of the matcher, from `bookMessages.matcher` (src/bookbuild/source/matcher.yml).
 class Rules {
-  constructor({ limits, patterns, owners, in_every_traceback: ignored, quotes, entities, unknown }) {
+  constructor({ limits, patterns, owners, directories, in_every_traceback: ignored, quotes, entities, unknown }) {
     this.limits = limits;
-    this.owners = Object.entries(owners).map(([name, known]) => [name, new RegExp(`^(?:${known})(?:\\.\\w+)*$`)]);
+    this.owners = Object.entries(owners).map(([name, known]) => [name, new RegExp(`^(?:${known})(?:\\.[\\w<>]+)*$`)]);
+    this.directories = directories;
     this.unknown = unknown;
     this.ignored = new Set(ignored);
     this.quotes = quotes;
@@ -204,8 +205,8 @@ class Wording {
   }
   // Return [start, end, values] of the last full match in a normalized text.
   // With `typed`, only matches after the wording's type count.
-  // Each constant part must follow the preceding one within a gap; there is no backtracking, so the
-  // time is bounded.
+  // Each constant part must follow the preceding one within a gap and before the next traceback;
+  // there is no backtracking, so the time is bounded.
   match(text, typed) {
     const { rules } = this;
     const { gap } = rules.limits;
@@ -250,7 +251,8 @@ class Wording {
         end = here.index + here[0].length;
         return true;
       });
-      if (met && (this.typed(text, begin) || !(typed || this.typeIn(values)))) return [begin, end, values];
+      const apart = values.some((value) => value.includes("Traceback (most recent"));
+      if (met && !apart && (this.typed(text, begin) || !(typed || this.typeIn(values)))) return [begin, end, values];
     }
     return null;
   }
@@ -526,22 +528,32 @@ class Messages {
     answer.values = values;
     return answer;
   }
-  // Return the installed package that a message is about, the one that uses it, and the one that
-  // defines the named function or class.
+  // Return the installed package that a message is about, the one that uses it, the one whose line
+  // of code raised it, the one that defines the named function or class, and `inside` if these two
+  // are the same.
   around(values, text) {
-    const frames = [...text.matchAll(this.rules.get("package", "g"))].map(([, name]) => name);
+    const named = (folder) =>
+      Object.entries(this.rules.directories).find(([, known]) => known === folder)?.[0] || folder; // as pip names it
+    const frames = [...text.matchAll(this.rules.get("package", "g"))].map(([, name]) => named(name));
     const module = this.rules.get("module").exec(values.module || "");
     const found = { package: module ? module[1] : frames.at(-1) };
     found.importer = frames.findLast((name) => name !== found.package);
     found.owner = this.owner(values, text);
+    const last = [...text.matchAll(this.rules.get("place", "g"))].at(-1)?.[0] || "";
+    found.caller = named(this.rules.get("package").exec(last)?.[1]);
+    if (found.owner) {
+      const folder = this.rules.directories[found.owner] || found.owner.replaceAll("-", "_");
+      const within = new RegExp(this.rules.patterns.within.replaceAll("NAME", folder));
+      found.inside = within.test(last) && found.owner;
+    }
     return Object.fromEntries(Object.entries(found).filter(([, value]) => value));
   }
   // Return the package that defines the function or class of a message, as `_owner` in
   // helpers/explain/matching.py.
   owner(values, text) {
     let name = values.function || values.type || "";
-    if (name === "__init__" && text.includes("File ")) {
-      const line = text.slice(text.lastIndexOf("File "));
+    if (name === "__init__") {
+      const line = text.split("File ").at(-1);
       const made = new Set([...line.matchAll(this.rules.get("made", "g"))].map(([, one]) => one));
       name = made.size === 1 ? [...made][0] : "";
     }
@@ -600,6 +612,15 @@ class Messages {
       else if (!rules.get("installed").test(file)) best = [file.split(/[\\/]/).pop(), line];
     return best;
   }
+  // Return the message of the error that ended the program, up to the end of its paragraph.
+  messageOf(pasted, text, main) {
+    const { rules } = this;
+    const parts = rules.printed(pasted).split(main.type);
+    const before = text.slice(0, main.start).split(main.type).length;
+    if (before >= parts.length) return text.slice(main.start, main.end);
+    const after = ["", ...parts.slice(before)].join(main.type);
+    return rules.plain(after.split(rules.get("paragraph"))[0]).slice(0, main.end - main.start);
+  }
   // Return the type of an error without an entry and where it was raised, or null for other texts.
   unknown(pasted) {
     const { rules } = this;
@@ -614,7 +635,7 @@ class Messages {
     const { length } = rules.limits;
     const begin = rules.firstError(text);
     const log = begin ? text.slice(begin, begin + length) : text.slice(-length);
-    const line = main ? text.slice(main.start, main.end) : log;
+    const line = main ? this.messageOf(pasted, text, main) : log;
     if (main || rules.get("logged").test(text)) {
       const words = (one) => new RegExp(one.words, "i").exec(line);
       const kind = this.rules.unknown.kinds.find((one) =>

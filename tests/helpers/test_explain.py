@@ -36,7 +36,7 @@ SECOND = (
 
 def own(answer):
     """Return the values of an answer's message, without those of the text around it."""
-    around = ("object", "package", "importer", "owner")
+    around = ("object", "package", "importer", "owner", "caller", "inside")
     return {n: v for n, v in answer.values.items() if n not in around}
 
 
@@ -547,10 +547,38 @@ def test_package_is_the_named_or_the_last_one(frames, pasted, package, importer)
             None,
         ),
         ("AttributeError: 'UNet2DConditionModel' object has no attribute 'odd'", "diffusers"),
+        (
+            "t = pl.Trainer(a=3)\nTypeError: __init__() got an unexpected keyword argument 'a'",
+            "lightning",
+        ),
+        (
+            "TypeError: LoRA.prepare_model.<locals>.call() got an unexpected keyword argument 'a'",
+            "ms-swift",
+        ),
     ],
 )
 def test_owner_is_the_package_of_a_known_name(pasted, owner):
     assert explain.messages().find(pasted)[0].values.get("owner") == owner
+
+
+@pytest.mark.parametrize(
+    ("path", "caller", "inside"),
+    [
+        ("/env/site-packages/vllm/engine/core.py", "vllm", "vllm"),
+        ("/env/site-packages/swift/llm/infer.py", "ms-swift", None),
+        ("/home/me/vllm/vllm/engine/core.py", None, "vllm"),
+        ("/home/me/src/vllm/core.py", None, "vllm"),
+        ("/home/me/vllm/run.py", None, None),
+        ("/env/site-packages/torch/nn/modules/module.py", None, None),
+        ("<stdin>", None, None),
+    ],
+)
+def test_caller_is_the_package_of_the_last_frame(path, caller, inside):
+    frame = 'File "{}", line 5, in f\n    g()\n'
+    error = "TypeError: EngineArgs.__init__() got an unexpected keyword argument 'odd_name'"
+    above = frame.format("/env/site-packages/hydra/run.py")
+    values = explain.messages().find(above + frame.format(path) + error)[0].values
+    assert (values.get("caller"), values.get("inside")) == (caller, inside)
 
 
 @pytest.mark.parametrize(
@@ -683,6 +711,26 @@ def test_unknown_text_offers_a_report_without_folders(monkeypatch):
             'YeastError: too warm\n {"wort": {"device": "tub"}}',
             {"type": "YeastError"},
             "No message of the book matches this YeastError.",
+        ),
+        (
+            "TypeError: yeast must be fresh\nThe vat supports `device`. I run it on CPU.",
+            {"type": "TypeError"},
+            "A function received an argument of another type",
+        ),
+        (
+            "```\nTypeError: yeast must be\nfresh\n```\nI had to pip install it; out of memory?",
+            {"type": "TypeError"},
+            "A function received an argument of another type",
+        ),
+        (
+            "ValueError: yeast is\nout of memory\n \nShould it be on the same device?",
+            {"type": "ValueError", "kind": "memory", "words": "out of memory"},
+            "more memory was requested",
+        ),
+        (
+            "ValueError: hops and wort must be on the same device",
+            {"type": "ValueError", "kind": "device", "words": "same device"},
+            "a tensor is on another device",
         ),
         ("brewd: int _brew(long long int, long long int): Assertion failed", None, ""),
         ("Yeast @ step 1: expected wort 11, got 19 [00:20<5:02:45, 20.21s/it]", None, ""),

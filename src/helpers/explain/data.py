@@ -21,6 +21,7 @@ VARIABLE, TYPE, HEAD = (PATTERNS[name] for name in ("variable", "type", "head"))
 QUOTES = str.maketrans(dict.fromkeys(DATA["matcher"]["quotes"], "'"))
 ENTITIES = DATA["matcher"]["entities"]
 OWNERS = {
-    package: re.compile(rf"(?:{names})(?:\.\w+)*", re.A)
+    package: re.compile(rf"(?:{names})(?:\.[\w<>]+)*", re.A)
     for package, names in DATA["matcher"]["owners"].items()
 }
+DIRECTORIES = DATA["matcher"]["directories"]

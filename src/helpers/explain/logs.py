@@ -51,6 +51,19 @@ def main_error(text: str) -> Main | None:
     return Main(base_type(heads[-1][0]), begin, min(ends))
 
 
+def message_of(pasted: str) -> str:
+    """Return the message of the error that ended the program, up to the end of its paragraph."""
+    text, message = printed(pasted), plain(pasted)
+    if not (main := main_error(message)):
+        return ""
+    parts = text.split(main.type)
+    before = message.count(main.type, 0, main.start) + 1
+    if before >= len(parts):
+        return message[main.start : main.end]
+    after = main.type.join(["", *parts[before:]])
+    return plain(PATTERNS["paragraph"].split(after, maxsplit=1)[0])[: main.end - main.start]
+
+
 def error_levels(text: str) -> list[tuple[int, bool]]:
     """Return the lines of a log without exceptions: their start, and True for a marked error.
 

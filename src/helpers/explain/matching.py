@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from helpers.explain.conditions import related
-from helpers.explain.data import DATA, HEAD, LIMITS, OWNERS, PATTERNS, TYPE, VARIABLE
+from helpers.explain.data import DATA, DIRECTORIES, HEAD, LIMITS, OWNERS, PATTERNS, TYPE, VARIABLE
 from helpers.explain.logs import cause_of, error_levels, errors_in, first_error, main_error
 from helpers.explain.text import base_type, plain, squeezed, words
 from helpers.explain.wordings import Wording
@@ -328,39 +328,57 @@ def _cased(
 
 
 def _around(values: dict[str, str], text: str) -> dict[str, str]:
-    """Return the installed package that a message is about, and the one that uses it.
+    """Return the packages that a message is about.
 
-    The `package` contains the named `module`, or else the last frame of an installed package; the
-    `importer` is the package of the last frame in another one. PyTorch is left out. The `owner` is
-    the package that defines the named function or class, if its name is a known one.
+    The installed `package` contains the named `module`, or else the last frame of an installed
+    package; the `importer` is the package of the last frame in another one. PyTorch is left out.
+    The `owner` is the package that defines the named function or class, if its name is a known
+    one. The `caller` is the package of the last frame, and `inside` the owner if this frame is in
+    the owner's own code.
 
     Args:
         values: values of the message.
         text: the frames above the message, and the message.
     """
-    frames = [match[1] for match in PATTERNS["package"].finditer(text)]
+    frames = [_named(match[1]) for match in PATTERNS["package"].finditer(text)]
     module = PATTERNS["module"].match(values.get("module", ""))
     package = module[1] if module else frames[-1] if frames else ""
     importer = next((name for name in reversed(frames) if name != package), "")
     packages = {"package": package, "importer": importer, "owner": _owner(values, text)}
+    place = ["", *PATTERNS["place"].findall(text)][-1]
+    caller = PATTERNS["package"].search(place)
+    packages["caller"] = _named(caller[1]) if caller else ""
+    packages["inside"] = _inside(packages["owner"], place)
     return {name: value for name, value in packages.items() if value}
 
 
 def _owner(values: dict[str, str], text: str) -> str:
     """Return the package that defines the function or class of a message, or an empty string.
 
-    Before Python 3.10 a message names only `__init__`; then the last line of code decides, if it
-    calls one class.
+    Before Python 3.10 a message names only `__init__`; then the last line of code decides, or the
+    text above without a frame, if it calls one class.
 
     Args:
         values: values of the message.
         text: the frames above the message, and the message.
     """
     name = values.get("function") or values.get("type", "")
-    if name == "__init__" and "File " in text:
+    if name == "__init__":
         made = {*PATTERNS["made"].findall(text.rpartition("File ")[2])}
         name = made.pop() if len(made) == 1 else ""
     return next((package for package, names in OWNERS.items() if names.fullmatch(name)), "")
+
+
+def _named(folder: str) -> str:
+    """Return the package of a folder in site-packages as pip names it."""
+    return next((name for name, known in DIRECTORIES.items() if known == folder), folder)
+
+
+def _inside(owner: str, place: str) -> str:
+    """Return the owner if a file is in its installed package or repository, or an empty text."""
+    folder = DIRECTORIES.get(owner, owner.replace("-", "_"))
+    within = PATTERNS["within"].pattern.replace("NAME", folder)
+    return owner if owner and re.search(within, place, re.A) else ""
 
 
 def _object(name: str, kind: str, text: str) -> str:

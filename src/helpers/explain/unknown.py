@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from helpers.explain.data import DATA, LIMITS, PATTERNS
-from helpers.explain.logs import first_error, frames_of, main_error, own_line
+from helpers.explain.logs import first_error, frames_of, main_error, message_of, own_line
 from helpers.explain.text import filled, plain, words
 from helpers.sentences import wrapped
 
@@ -33,7 +33,7 @@ def unknown(pasted: str) -> dict[str, str] | None:
     begin = first_error(text)
     line = text[begin:][: LIMITS.length] if begin else text[-LIMITS.length :]
     if main:
-        line = text[main.start : main.end]
+        line = message_of(pasted)
     if main or PATTERNS["logged"].search(text):
         kind = _general(facts["type"], line)
         if "name" in kind:

@@ -10,6 +10,8 @@ from functools import cached_property
 from helpers.explain.data import LIMITS, PATTERNS, QUOTES, TYPE, VARIABLE
 from helpers.explain.text import base_type, plain, squeezed, words
 
+TRACEBACK = "Traceback (most recent"
+
 
 @dataclass
 class Wording:
@@ -59,7 +61,8 @@ class Wording:
         """Return (start, end, values) of the last full match in a normalized text, or None.
 
         With `typed`, only matches after the wording's type count. Each constant part must follow
-        the preceding one within 160 characters; there is no backtracking, so the time is bounded.
+        the preceding one within 160 characters and before the next traceback; there is no
+        backtracking, so the time is bounded.
         """
         pieces = self.pieces
         first = 0 if pieces[0] or len(pieces) == 1 else 1
@@ -89,7 +92,8 @@ class Wording:
                     break
                 end = here.end()
             else:
-                if self.typed(text, begin) or not (typed or self._type_in(values)):
+                apart = any(TRACEBACK in value for value in values)
+                if not apart and (self.typed(text, begin) or not (typed or self._type_in(values))):
                     return begin, end, values
         return None
 
