@@ -147,6 +147,13 @@ class Rules {
     const body = text.replace(this.get("folders", "g"), "").slice(-this.limits.length);
     return new URLSearchParams({ title: "errors: ", body: `\`\`\`text\n${body}\n\`\`\`` });
   }
+  // Return a value of a message without the marks around it, a list of names without quotes, and
+  // the sizes of older versions of PyTorch (64 3 7 7) as [64, 3, 7, 7].
+  value(text) {
+    const value = text.replace(this.get("edges", "g"), "");
+    if (this.get("sizes").test(value)) return `[${value.match(this.get("integer", "g")).join(", ")}]`;
+    return this.get("list").test(value) ? value.replace(this.get("listed", "g"), "$1") : value;
+  }
   // Fill in the values of a cause (part: "sentences") or of a cure ("steps").
   shown(part, text, values) {
     return known(text.match(this.get(part, "g")) || [], values).join("").trimEnd();
@@ -158,12 +165,13 @@ class Rules {
 }
 const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\/-]/g, "\\$&");
 
-// Return a pattern of a constant part: spaces may be missing, quotes may differ.
+// Return a pattern of a constant part: spaces may be missing, quotes and punctuation may differ.
 function loosePiece(rules, piece, first, last) {
   let text = rules.straight(piece.normalize("NFKC")).replace(/\s+/g, " ");
   if (first) text = text.trimStart();
   const quote = /\w/.test(text) ? "'?" : "'"; // required if the part has no other text
   let pattern = [...text].map((c) => (c === " " ? " ?" : c === "'" ? quote : escaped(c))).join("");
+  if (/\w/.test(text)) pattern = pattern.replace(/(?:,|\\\.|;)(?= \?)/g, "[,.;]?");
   // ` on ` is no part of `DetectionModel`
   if (/^'? \w{1,4} '?$/.test(text)) pattern = pattern.replace(/\w+/, "\\b$&\\b");
   else if (!last && /[a-z] $/i.test(text)) pattern = `${pattern.slice(0, -2)}(?: |(?![a-z_]))`; // `assert ` does not begin `Assertion`
@@ -193,8 +201,8 @@ class Wording {
   }
   // Return true if the wording's type precedes this position of a normalized text.
   typed(text, start) {
-    const before = text.slice(Math.max(0, start - 80), start);
-    const own = this.kind.split(".").pop();
+    const before = text.slice(Math.max(0, start - 80), start).toLowerCase();
+    const own = this.kind.split(".").pop().toLowerCase();
     return Boolean(own) && before.slice(-this.kind.length - 4).includes(own);
   }
   // Return true if a value contains the wording's type, so the message begins inside it.
@@ -451,7 +459,7 @@ class Messages {
     const head = own
       .split(this.rules.get("variable"))
       .map((part, n) =>
-        n % 2 ? values[(n - 1) / 2]?.replace(this.rules.get("edges", "g"), "") || "…" : part,
+        n % 2 ? this.rules.value(values[(n - 1) / 2] || "") || "…" : part,
       );
     // A warning in a text that contains other messages.
     const others =
@@ -507,7 +515,7 @@ class Messages {
     const text = this.rules.about(all, start);
     const values = {};
     wording.names.forEach((name, n) => {
-      if (n < groups.length) values[name] = (groups[n] || "").replace(this.rules.get("edges", "g"), "");
+      if (n < groups.length) values[name] = this.rules.value(groups[n] || "");
     });
     const above = all.slice(Math.max(0, start - limits.length), start);
     values.object ??= this.object(values.name || "", wording.kind, above);

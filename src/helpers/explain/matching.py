@@ -12,7 +12,7 @@ from typing import Any
 from helpers.explain.conditions import related
 from helpers.explain.data import DATA, HEAD, LIMITS, OWNERS, PATTERNS, TYPE, VARIABLE
 from helpers.explain.logs import cause_of, error_levels, errors_in, first_error, main_error
-from helpers.explain.text import base_type, plain, squeezed, words
+from helpers.explain.text import base_type, plain, squeezed, value_of, words
 from helpers.explain.wordings import Wording
 
 _IGNORED = set(DATA["matcher"]["in_every_traceback"])
@@ -275,7 +275,7 @@ def _head(wording: Wording, values: Sequence[str], typed: bool) -> list[str]:
         typed: True if the type precedes the message in the text.
     """
     parts = VARIABLE.split(wording.text if typed else TYPE.sub("", wording.text))
-    parts[1::2] = [PATTERNS["edges"].sub("", value) or "…" for value in values]
+    parts[1::2] = [value_of(value) or "…" for value in values]
     return parts
 
 
@@ -302,7 +302,7 @@ def _cased(
         groups: values of the wording's variable parts.
     """
     values = {
-        name: PATTERNS["edges"].sub("", value or "")
+        name: value_of(value or "")
         for name, value in zip(wording.names, groups, strict=False)
     }
     above = text[max(0, place[0] - LIMITS.length) : place[0]]
