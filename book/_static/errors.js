@@ -3,9 +3,10 @@
 
 // Rules of the matcher, from `bookMessages.matcher` (src/bookbuild/source/matcher.yml).
 class Rules {
-  constructor({ limits, patterns, owners, in_every_traceback: ignored, quotes, entities, unknown }) {
+  constructor({ limits, patterns, owners, names, in_every_traceback: ignored, quotes, entities, unknown }) {
     this.limits = limits;
     this.owners = Object.entries(owners).map(([name, known]) => [name, new RegExp(`^(?:${known})(?:\\.\\w+)*$`)]);
+    this.names = Object.fromEntries(Object.entries(names).map(([module, all]) => [module, all.split(" ")]));
     this.unknown = unknown;
     this.ignored = new Set(ignored);
     this.quotes = quotes;
@@ -179,6 +180,20 @@ function loosePiece(rules, piece, first, last) {
   if (first && text === "'") pattern += "(?=\\S)"; // an opening quote is followed by text
   if (last && /\w'?$/.test(text)) pattern += "(?!\\w)";
   return pattern;
+}
+
+// Return how many letters must be removed, added, replaced or exchanged to get b from a.
+function distance(a, b) {
+  let [earlier, before, row] = [[], [], Array.from({ length: b.length + 1 }, (_, j) => j)];
+  for (let i = 1; i <= a.length; i++) {
+    [earlier, before, row] = [before, row, [i]];
+    for (let j = 1; j <= b.length; j++) {
+      row[j] = Math.min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a[i - 1] !== b[j - 1]));
+      if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1])
+        row[j] = Math.min(row[j], earlier[j - 2] + 1);
+    }
+  }
+  return row.at(-1);
 }
 
 class Wording {
@@ -534,14 +549,15 @@ class Messages {
     answer.values = values;
     return answer;
   }
-  // Return the installed package that a message is about, the one that uses it, and the one that
-  // defines the named function or class.
+  // Return the installed package that a message is about, the one that uses it, the one that defines
+  // the named function or class, and the public name that a name is a typing slip of.
   around(values, text) {
     const frames = [...text.matchAll(this.rules.get("package", "g"))].map(([, name]) => name);
     const module = this.rules.get("module").exec(values.module || "");
     const found = { package: module ? module[1] : frames.at(-1) };
     found.importer = frames.findLast((name) => name !== found.package);
     found.owner = this.owner(values, text);
+    found.similar = this.similar(values.module || "", values.name || "");
     return Object.fromEntries(Object.entries(found).filter(([, value]) => value));
   }
   // Return the package that defines the function or class of a message, as `_owner` in
@@ -554,6 +570,22 @@ class Messages {
       name = made.size === 1 ? [...made][0] : "";
     }
     return this.rules.owners.find(([, known]) => known.test(name))?.[0];
+  }
+  // Return the public name of a module of PyTorch that a name is a typing slip of, as `similar` in
+  // helpers/explain/similar.py, or an empty text.
+  similar(module, name) {
+    const { names } = this.rules;
+    const known = Object.hasOwn(names, module) ? names[module] : [];
+    let most = name.length >= 7 ? 2 : 1;
+    let best = "";
+    if (name.length < 4 || known.includes(name)) return best;
+    for (const other of known) {
+      if (Math.abs(other.length - name.length) > most || name.startsWith(other)) continue;
+      if (other.replace(/[0-9]/g, "") === name.replace(/[0-9]/g, "")) continue;
+      const steps = distance(name, other);
+      if (steps <= most) [best, most] = [other, steps - 1];
+    }
+    return best;
   }
   // Return the expression whose attribute or key the last line of code reads, or `x`.
   object(name, kind, text) {

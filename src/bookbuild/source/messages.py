@@ -30,7 +30,7 @@ FOLDER = "messages"
 TORCH = "torch"  # `found: torch`: the constant text occurs in files of installed packages
 MATCHER = Path(__file__).with_name("matcher.yml")
 VARIABLE = re.compile(r"\{\w+\}")
-AROUND = {"{package}", "{importer}", "{owner}", "{object}"}  # values from the text around a message
+AROUND = {"{package}", "{importer}", "{owner}", "{object}", "{similar}"}  # not in the wording
 _ADVICE = {"cure": TEXT, "cure_zh": TEXT, "section": TEXT}
 _WORDING = mapping({"text": TEXT}, {"found": TEXT, "until": {}}) | {
     "type": ["string", "object"],

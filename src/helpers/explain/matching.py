@@ -12,6 +12,7 @@ from typing import Any
 from helpers.explain.conditions import related
 from helpers.explain.data import DATA, HEAD, LIMITS, OWNERS, PATTERNS, TYPE, VARIABLE
 from helpers.explain.logs import cause_of, error_levels, errors_in, first_error, main_error
+from helpers.explain.similar import similar
 from helpers.explain.text import base_type, plain, squeezed, value_of, words
 from helpers.explain.wordings import Wording
 
@@ -328,11 +329,12 @@ def _cased(
 
 
 def _around(values: dict[str, str], text: str) -> dict[str, str]:
-    """Return the installed package that a message is about, and the one that uses it.
+    """Return the values that a message takes from the text around it and from known names.
 
-    The `package` contains the named `module`, or else the last frame of an installed package; the
+    The `package` is the installed package that the message is about: it contains the named `module`, or else the last frame of an installed package; the
     `importer` is the package of the last frame in another one. PyTorch is left out. The `owner` is
-    the package that defines the named function or class, if its name is a known one.
+    the package that defines the named function or class, if its name is a known one. `similar` is
+    the public name of PyTorch of which the named one is a typing slip.
 
     Args:
         values: values of the message.
@@ -342,8 +344,9 @@ def _around(values: dict[str, str], text: str) -> dict[str, str]:
     module = PATTERNS["module"].match(values.get("module", ""))
     package = module[1] if module else frames[-1] if frames else ""
     importer = next((name for name in reversed(frames) if name != package), "")
-    packages = {"package": package, "importer": importer, "owner": _owner(values, text)}
-    return {name: value for name, value in packages.items() if value}
+    found = {"package": package, "importer": importer, "owner": _owner(values, text)}
+    found["similar"] = similar(values.get("module", ""), values.get("name", ""))
+    return {name: value for name, value in found.items() if value}
 
 
 def _owner(values: dict[str, str], text: str) -> str:
