@@ -152,7 +152,7 @@ class Rules {
   // the sizes of older versions of PyTorch (64 3 7 7) as [64, 3, 7, 7].
   value(text) {
     const value = text.replace(this.get("edges", "g"), "");
-    if (this.get("sizes").test(value)) return `[${value.match(this.get("integer", "g")).join(", ")}]`;
+    if (this.get("sizes").test(value)) return `[${value.match(this.get("one_size", "g")).join(", ")}]`;
     return this.get("list").test(value) ? value.replace(this.get("listed", "g"), "$1") : value;
   }
   // Fill in the values of a cause (part: "sentences") or of a cure ("steps").

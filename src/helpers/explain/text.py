@@ -100,7 +100,7 @@ def value_of(text: str) -> str:
     """
     value = PATTERNS["edges"].sub("", text)
     if PATTERNS["sizes"].search(value):
-        return f"[{', '.join(PATTERNS['integer'].findall(value))}]"
+        return f"[{', '.join(PATTERNS['one_size'].findall(value))}]"
     return PATTERNS["listed"].sub(r"\1", value) if PATTERNS["list"].search(value) else value
 
 
