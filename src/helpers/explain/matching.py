@@ -303,8 +303,7 @@ def _cased(
         groups: values of the wording's variable parts.
     """
     values = {
-        name: value_of(value or "")
-        for name, value in zip(wording.names, groups, strict=False)
+        name: value_of(value or "") for name, value in zip(wording.names, groups, strict=False)
     }
     above = text[max(0, place[0] - LIMITS.length) : place[0]]
     values.setdefault("object", _object(values.get("name", ""), wording.kind, above))
@@ -331,10 +330,11 @@ def _cased(
 def _around(values: dict[str, str], text: str) -> dict[str, str]:
     """Return the values that a message takes from the text around it and from known names.
 
-    The `package` is the installed package that the message is about: it contains the named `module`, or else the last frame of an installed package; the
-    `importer` is the package of the last frame in another one. PyTorch is left out. The `owner` is
-    the package that defines the named function or class, if its name is a known one. `similar` is
-    the public name of PyTorch of which the named one is a typing slip.
+    The `package` is the installed package that the message is about: it contains the named
+    `module`, or else the last frame of an installed package; the `importer` is the package of the
+    last frame in another one. PyTorch is left out. The `owner` is the package that defines the
+    named function or class, if its name is a known one. `similar` is the public name of PyTorch of
+    which the named one is a typing slip.
 
     Args:
         values: values of the message.
