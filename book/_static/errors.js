@@ -3,10 +3,11 @@
 
 // Rules of the matcher, from `bookMessages.matcher` (src/bookbuild/source/matcher.yml).
 class Rules {
-  constructor({ limits, patterns, owners, directories, in_every_traceback: ignored, quotes, entities, unknown }) {
+  constructor({ limits, patterns, owners, directories, names, in_every_traceback: ignored, quotes, entities, unknown }) {
     this.limits = limits;
     this.owners = Object.entries(owners).map(([name, known]) => [name, new RegExp(`^(?:${known})(?:\\.[\\w<>]+)*$`)]);
     this.directories = directories;
+    this.names = Object.fromEntries(Object.entries(names).map(([module, all]) => [module, all.split(" ")]));
     this.unknown = unknown;
     this.ignored = new Set(ignored);
     this.quotes = quotes;
@@ -148,6 +149,13 @@ class Rules {
     const body = text.replace(this.get("folders", "g"), "").slice(-this.limits.length);
     return new URLSearchParams({ title: "errors: ", body: `\`\`\`text\n${body}\n\`\`\`` });
   }
+  // Return a value of a message without the marks around it, a list of names without quotes, and
+  // the sizes of older versions of PyTorch (64 3 7 7) as [64, 3, 7, 7].
+  value(text) {
+    const value = text.replace(this.get("edges", "g"), "");
+    if (this.get("sizes").test(value)) return `[${value.match(this.get("one_size", "g")).join(", ")}]`;
+    return this.get("list").test(value) ? value.replace(this.get("listed", "g"), "$1") : value;
+  }
   // Fill in the values of a cause (part: "sentences") or of a cure ("steps").
   shown(part, text, values) {
     return known(text.match(this.get(part, "g")) || [], values).join("").trimEnd();
@@ -159,12 +167,13 @@ class Rules {
 }
 const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\/-]/g, "\\$&");
 
-// Return a pattern of a constant part: spaces may be missing, quotes may differ.
+// Return a pattern of a constant part: spaces may be missing, quotes and punctuation may differ.
 function loosePiece(rules, piece, first, last) {
   let text = rules.straight(piece.normalize("NFKC")).replace(/\s+/g, " ");
   if (first) text = text.trimStart();
   const quote = /\w/.test(text) ? "'?" : "'"; // required if the part has no other text
   let pattern = [...text].map((c) => (c === " " ? " ?" : c === "'" ? quote : escaped(c))).join("");
+  if (/\w/.test(text)) pattern = pattern.replace(/(?:,|\\\.|;)(?= \?)/g, "[,.;]?");
   // ` on ` is no part of `DetectionModel`
   if (/^'? \w{1,4} '?$/.test(text)) pattern = pattern.replace(/\w+/, "\\b$&\\b");
   else if (!last && /[a-z] $/i.test(text)) pattern = `${pattern.slice(0, -2)}(?: |(?![a-z_]))`; // `assert ` does not begin `Assertion`
@@ -172,6 +181,20 @@ function loosePiece(rules, piece, first, last) {
   if (first && text === "'") pattern += "(?=\\S)"; // an opening quote is followed by text
   if (last && /\w'?$/.test(text)) pattern += "(?!\\w)";
   return pattern;
+}
+
+// Return how many letters must be removed, added, replaced or exchanged to get b from a.
+function distance(a, b) {
+  let [earlier, before, row] = [[], [], Array.from({ length: b.length + 1 }, (_, j) => j)];
+  for (let i = 1; i <= a.length; i++) {
+    [earlier, before, row] = [before, row, [i]];
+    for (let j = 1; j <= b.length; j++) {
+      row[j] = Math.min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a[i - 1] !== b[j - 1]));
+      if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1])
+        row[j] = Math.min(row[j], earlier[j - 2] + 1);
+    }
+  }
+  return row.at(-1);
 }
 
 class Wording {
@@ -194,8 +217,8 @@ class Wording {
   }
   // Return true if the wording's type precedes this position of a normalized text.
   typed(text, start) {
-    const before = text.slice(Math.max(0, start - 80), start);
-    const own = this.kind.split(".").pop();
+    const before = text.slice(Math.max(0, start - 80), start).toLowerCase();
+    const own = this.kind.split(".").pop().toLowerCase();
     return Boolean(own) && before.slice(-this.kind.length - 4).includes(own);
   }
   // Return true if a value contains the wording's type, so the message begins inside it.
@@ -453,7 +476,7 @@ class Messages {
     const head = own
       .split(this.rules.get("variable"))
       .map((part, n) =>
-        n % 2 ? values[(n - 1) / 2]?.replace(this.rules.get("edges", "g"), "") || "…" : part,
+        n % 2 ? this.rules.value(values[(n - 1) / 2] || "") || "…" : part,
       );
     // A warning in a text that contains other messages.
     const others =
@@ -509,7 +532,7 @@ class Messages {
     const text = this.rules.about(all, start);
     const values = {};
     wording.names.forEach((name, n) => {
-      if (n < groups.length) values[name] = (groups[n] || "").replace(this.rules.get("edges", "g"), "");
+      if (n < groups.length) values[name] = this.rules.value(groups[n] || "");
     });
     const above = all.slice(Math.max(0, start - limits.length), start);
     values.object ??= this.object(values.name || "", wording.kind, above);
@@ -529,8 +552,8 @@ class Messages {
     return answer;
   }
   // Return the installed package that a message is about, the one that uses it, the one whose line
-  // of code raised it, the one that defines the named function or class, and `inside` if these two
-  // are the same.
+  // of code raised it, the one that defines the named function or class, `inside` if these two are
+  // the same, and the public name that a name is a typing slip of.
   around(values, text) {
     const named = (folder) =>
       Object.entries(this.rules.directories).find(([, known]) => known === folder)?.[0] || folder; // as pip names it
@@ -546,6 +569,7 @@ class Messages {
       const within = new RegExp(this.rules.patterns.within.replaceAll("NAME", folder));
       found.inside = within.test(last) && found.owner;
     }
+    found.similar = this.similar(values.module || "", values.name || "");
     return Object.fromEntries(Object.entries(found).filter(([, value]) => value));
   }
   // Return the package that defines the function or class of a message, as `_owner` in
@@ -558,6 +582,22 @@ class Messages {
       name = made.size === 1 ? [...made][0] : "";
     }
     return this.rules.owners.find(([, known]) => known.test(name))?.[0];
+  }
+  // Return the public name of a module of PyTorch that a name is a typing slip of, as `similar` in
+  // helpers/explain/similar.py, or an empty text.
+  similar(module, name) {
+    const { names } = this.rules;
+    const known = Object.hasOwn(names, module) ? names[module] : [];
+    let most = name.length >= 7 ? 2 : 1;
+    let best = "";
+    if (name.length < 4 || known.includes(name)) return best;
+    for (const other of known) {
+      if (Math.abs(other.length - name.length) > most || name.startsWith(other)) continue;
+      if (other.replace(/[0-9]/g, "") === name.replace(/[0-9]/g, "")) continue;
+      const steps = distance(name, other);
+      if (steps <= most) [best, most] = [other, steps - 1];
+    }
+    return best;
   }
   // Return the expression whose attribute or key the last line of code reads, or `x`.
   object(name, kind, text) {

@@ -24,6 +24,8 @@ from helpers.explain.data import DATA, VARIABLE
 from helpers.explain.logs import own_line
 from helpers.explain.notebook import _LIBRARY, _installed, _own_frame, chain, operands
 from helpers.explain.report import WORDS, questions, report
+from helpers.explain.similar import similar
+from helpers.explain.text import value_of
 from helpers.explain.unknown import unknown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +38,7 @@ SECOND = (
 
 def own(answer):
     """Return the values of an answer's message, without those of the text around it."""
-    around = ("object", "package", "importer", "owner", "caller", "inside")
+    around = ("object", "package", "importer", "owner", "caller", "inside", "similar")
     return {n: v for n, v in answer.values.items() if n not in around}
 
 
@@ -1065,3 +1067,35 @@ def test_public_tracebacks_are_explained(path):
     expected = json.loads((path.parent / "expected.json").read_text("utf8"))[path.name]
     found = [a for a in explain.messages().find(path.read_text("utf8")) if a.sure]
     assert found and {found[0].id, found[0].entry["id"]} & set(expected)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "expected"),
+    [
+        ("torch", "atrutograd", "autograd"),
+        ("torch", "vamp", "vmap"),
+        ("torch.nn", "CrossEntrophyLoss", "CrossEntropyLoss"),
+        ("torch", "compile", ""),  # it exists: the installed version is older
+        ("torch.nn", "Conv4d", ""),  # another digit is no slip
+        ("torch.nn", "LayerNorm2d", ""),  # nor are more letters at the end
+        ("torch.optim", "Adm", ""),  # too short
+        ("numpy", "atrutograd", ""),
+    ],
+)
+def test_similar_returns_the_name_of_a_typing_slip(module, name, expected):
+    assert similar(module, name) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("64 3 7 7", "[64, 3, 7, 7]"),
+        ("128 1 5 15 188978561140", "[128, 1, 5, 15]"),
+        ("[-1 x 400]", "[-1, 400]"),
+        ("[1,3]", "[1, 3]"),
+        ("'a', 'b', and 'c'", "a, b, and c"),
+        ("1,024", "1,024"),
+    ],
+)
+def test_value_of_has_one_form_for_shapes_and_names(text, expected):
+    assert value_of(text) == expected

@@ -30,8 +30,8 @@ FOLDER = "messages"
 TORCH = "torch"  # `found: torch`: the constant text occurs in files of installed packages
 MATCHER = Path(__file__).with_name("matcher.yml")
 VARIABLE = re.compile(r"\{\w+\}")
-# values from the text around a message
-AROUND = {"{package}", "{importer}", "{owner}", "{caller}", "{inside}", "{object}"}
+# values that are not in the wording
+AROUND = {"{package}", "{importer}", "{owner}", "{caller}", "{inside}", "{object}", "{similar}"}
 _ADVICE = {"cure": TEXT, "cure_zh": TEXT, "section": TEXT}
 _WORDING = mapping({"text": TEXT}, {"found": TEXT, "until": {}}) | {
     "type": ["string", "object"],

@@ -20,6 +20,7 @@ PATTERNS = {
 VARIABLE, TYPE, HEAD = (PATTERNS[name] for name in ("variable", "type", "head"))
 QUOTES = str.maketrans(dict.fromkeys(DATA["matcher"]["quotes"], "'"))
 ENTITIES = DATA["matcher"]["entities"]
+NAMES = {module: names.split() for module, names in DATA["matcher"]["names"].items()}
 OWNERS = {
     package: re.compile(rf"(?:{names})(?:\.[\w<>]+)*", re.A)
     for package, names in DATA["matcher"]["owners"].items()

@@ -12,7 +12,8 @@ from typing import Any
 from helpers.explain.conditions import related
 from helpers.explain.data import DATA, DIRECTORIES, HEAD, LIMITS, OWNERS, PATTERNS, TYPE, VARIABLE
 from helpers.explain.logs import cause_of, error_levels, errors_in, first_error, main_error
-from helpers.explain.text import base_type, plain, squeezed, words
+from helpers.explain.similar import similar
+from helpers.explain.text import base_type, plain, squeezed, value_of, words
 from helpers.explain.wordings import Wording
 
 _IGNORED = set(DATA["matcher"]["in_every_traceback"])
@@ -275,7 +276,7 @@ def _head(wording: Wording, values: Sequence[str], typed: bool) -> list[str]:
         typed: True if the type precedes the message in the text.
     """
     parts = VARIABLE.split(wording.text if typed else TYPE.sub("", wording.text))
-    parts[1::2] = [PATTERNS["edges"].sub("", value) or "…" for value in values]
+    parts[1::2] = [value_of(value) or "…" for value in values]
     return parts
 
 
@@ -302,8 +303,7 @@ def _cased(
         groups: values of the wording's variable parts.
     """
     values = {
-        name: PATTERNS["edges"].sub("", value or "")
-        for name, value in zip(wording.names, groups, strict=False)
+        name: value_of(value or "") for name, value in zip(wording.names, groups, strict=False)
     }
     above = text[max(0, place[0] - LIMITS.length) : place[0]]
     values.setdefault("object", _object(values.get("name", ""), wording.kind, above))
@@ -328,13 +328,14 @@ def _cased(
 
 
 def _around(values: dict[str, str], text: str) -> dict[str, str]:
-    """Return the packages that a message is about.
+    """Return the values that a message takes from the text around it and from known names.
 
     The installed `package` contains the named `module`, or else the last frame of an installed
     package; the `importer` is the package of the last frame in another one. PyTorch is left out.
     The `owner` is the package that defines the named function or class, if its name is a known
     one. The `caller` is the package of the last frame, and `inside` the owner if this frame is in
-    the owner's own code.
+    the owner's own code. `similar` is the public name of PyTorch of which the named one is a
+    typing slip.
 
     Args:
         values: values of the message.
@@ -344,12 +345,13 @@ def _around(values: dict[str, str], text: str) -> dict[str, str]:
     module = PATTERNS["module"].match(values.get("module", ""))
     package = module[1] if module else frames[-1] if frames else ""
     importer = next((name for name in reversed(frames) if name != package), "")
-    packages = {"package": package, "importer": importer, "owner": _owner(values, text)}
+    found = {"package": package, "importer": importer, "owner": _owner(values, text)}
     place = ["", *PATTERNS["place"].findall(text)][-1]
     caller = PATTERNS["package"].search(place)
-    packages["caller"] = _named(caller[1]) if caller else ""
-    packages["inside"] = _inside(packages["owner"], place)
-    return {name: value for name, value in packages.items() if value}
+    found["caller"] = _named(caller[1]) if caller else ""
+    found["inside"] = _inside(found["owner"], place)
+    found["similar"] = similar(values.get("module", ""), values.get("name", ""))
+    return {name: value for name, value in found.items() if value}
 
 
 def _owner(values: dict[str, str], text: str) -> str:

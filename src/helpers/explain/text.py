@@ -92,6 +92,18 @@ def base_type(kind: str) -> str:
     return kind.rpartition(".")[2]
 
 
+def value_of(text: str) -> str:
+    """Return a value of a message without the marks around it, a shape as newer versions print it.
+
+    The names of a list (`'a', 'b' and 'c'`) are returned without quotes, and the sizes of older
+    versions of PyTorch (`64 3 7 7`, `[64 x 3]`) and without spaces (`[64,3]`) as `[64, 3]`.
+    """
+    value = PATTERNS["edges"].sub("", text)
+    if PATTERNS["sizes"].search(value):
+        return f"[{', '.join(PATTERNS['one_size'].findall(value))}]"
+    return PATTERNS["listed"].sub(r"\1", value) if PATTERNS["list"].search(value) else value
+
+
 def filled(text: str, values: dict[str, str]) -> str:
     """Fill in the values of a text, without the sentences that lack a value."""
     return "".join(with_values(PATTERNS["sentences"].findall(text), values)).strip()

@@ -54,8 +54,8 @@ class Wording:
 
     def typed(self, text: str, start: int) -> bool:
         """Return True if the wording's type precedes position `start` of a normalized text."""
-        before = text[max(0, start - 80) : start]
-        return bool(self.kind) and base_type(self.kind) in before[-len(self.kind) - 4 :]
+        before = text[max(0, start - 80) : start].lower()
+        return bool(self.kind) and base_type(self.kind).lower() in before[-len(self.kind) - 4 :]
 
     def match(self, text: str, typed: bool = False) -> tuple[int, int, list[str]] | None:
         """Return (start, end, values) of the last full match in a normalized text, or None.
@@ -103,11 +103,13 @@ class Wording:
 
 
 def _loose(piece: str, first: bool, last: bool) -> str:
-    """Return a pattern of a constant part that tolerates missing spaces and different quotes."""
+    """Return a pattern of a constant part that tolerates missing spaces and other punctuation."""
     text = re.sub(r"\s+", " ", unicodedata.normalize("NFKC", piece).translate(QUOTES))
     text = text.lstrip() if first else text
     quote = "'?" if re.search(r"\w", text) else "'"  # required if the part has no other text
     pattern = "".join(" ?" if c == " " else quote if c == "'" else re.escape(c) for c in text)
+    if re.search(r"\w", text):
+        pattern = re.sub(r"(?:,|\\\.|;)(?= \?)", "[,.;]?", pattern)
     if re.fullmatch(r"'? \w{1,4} '?", text):  # ` on ` is no part of `DetectionModel`
         pattern = re.sub(r"(\w+)", r"\\b\1\\b", pattern)
     elif not last and re.search(r"[a-z] $", text, re.I):  # `assert ` does not begin `Assertion`
