@@ -753,6 +753,13 @@ class Answers {
       ...(line ? [element("p", "own-line", place)] : []),
     ];
   }
+  // Render the note above a list of possible causes. traceback: whether the text has frames, which
+  // the conditions of special cases may read.
+  note({ case: own }, entry, traceback) {
+    if (!(own || entry).several) return [];
+    const alone = !traceback && entry.cases?.some(({ near }) => near);
+    return [element("p", "several", this.words[alone ? "alone" : "several"])];
+  }
   // Render an answer. advice: {cause, cure, section, cases, seen, until} of the message.
   text(answer, entry, advice) {
     const { cases = {}, seen = [], until = [] } = advice;
@@ -887,15 +894,16 @@ if (typeof document !== "undefined")
         scrollBy(0, Math.max(0, Math.min(below() + 8, above)));
       };
       // Show the wording and its link immediately, the text when it is loaded.
-      const shownFor = (answer, ownLine, first) => {
+      const shownFor = (answer, ownLine, first, traceback) => {
         const line = items[answer.entry];
+        const entry = messages.entries[answer.entry];
         const link = line.querySelector("a").cloneNode(true);
         const item = element("li", "", element("p", "message", link));
         if (answer.head) link.replaceChildren(...answers.head(answer)[0].childNodes);
         if (ownLine) item.append(answers.head(answer, ownLine)[1]);
+        item.append(...answers.note(answer, entry, traceback));
         item.dataset.id = answer.case?.id || line.id;
         adviceOf(/(\w+)\.html/.exec(link.getAttribute("href"))[1]).then(() => {
-          const entry = messages.entries[answer.entry];
           item.append(...answers.text(answer, entry, globalThis.bookAdvice[entry.id]));
           copyButtons(item, status.dataset.copy);
           if (first) reveal(item);
@@ -954,12 +962,13 @@ if (typeof document !== "undefined")
       };
       const show = (candidates, asked, sure) => {
         const { ownLine } = sure && asked ? { ownLine: messages.ownLine(asked) } : {};
+        const traceback = !asked || !sure || messages.frames(asked).length > 0;
         shown.replaceChildren();
         list.hidden = Boolean(asked || candidates.length);
         clear.hidden = !field.value;
         candidates.slice(0, sure ? candidates.length : 3).forEach((answer, n) => {
           if (n === 1 && sure) shown.append(heading(status.dataset.others));
-          shown.append(shownFor(answer, n === 0 && ownLine, sure && n === 0));
+          shown.append(shownFor(answer, n === 0 && ownLine, sure && n === 0, n > 0 || traceback));
         });
       };
       const search = () => {

@@ -22,8 +22,8 @@ from helpers.explain.__main__ import decoded
 from helpers.explain.conditions import related
 from helpers.explain.data import DATA, VARIABLE
 from helpers.explain.logs import own_line
-from helpers.explain.notebook import _LIBRARY, _installed, _own_frame, chain, operands
-from helpers.explain.report import WORDS, questions, report
+from helpers.explain.notebook import _LIBRARY, _installed, _own_frame, operands, traceback_of
+from helpers.explain.report import WORDS, paragraph, questions, report
 from helpers.explain.similar import similar
 from helpers.explain.text import value_of
 from helpers.explain.unknown import unknown
@@ -1042,21 +1042,42 @@ def test_operands_evaluates_no_property():
     assert operands(raised.value) == ""
 
 
-def test_chain_lists_exceptions_in_order():
-    try:
+def test_traceback_begins_with_the_line_of_the_user_code():
+    def user():
         try:
-            raise KeyError("a")
+            {}["a"]
         except KeyError as error:
             raise ValueError("b") from error
-    except ValueError as error:
-        assert chain(error) == "KeyError: 'a'\nValueError: b"
+
     try:
-        try:
-            raise KeyError("a")
-        except KeyError:
-            raise ValueError("b") from None
+        user()
     except ValueError as error:
-        assert chain(error) == "ValueError: b"
+        inner, outer = traceback_of(error).split("direct cause")
+        assert "KeyError: 'a'" in inner and outer.endswith("ValueError: b\n")
+        assert "in user" in outer and outer.index("test_explain.py") < outer.index("in user")
+    try:
+        json.loads("{")
+    except ValueError as error:
+        error = error.with_traceback(error.__traceback__.tb_next)  # as IPython adds its frames
+        assert traceback_of(error).startswith("Traceback") and "decoder.py" in traceback_of(error)
+
+
+def test_explanation_says_that_a_message_has_several_causes():
+    case = {"id": "c", "near": "cat", "cause": {"en": "A cat.", "zh": "猫。"}}
+    cause = {"en": "A dog, or a cow.", "zh": "狗或牛。"}
+    entry = {"id": "e", "wordings": ["animals {a} collide"], "several": True, "cause": cause}
+    search = explain.Messages([entry | {"cases": [case]}])
+
+    def label(text, **options):
+        (found,) = search.find(text)
+        return found.several, paragraph(found, "en", **options).splitlines()[1]
+
+    text = "RuntimeError: animals 3 collide"
+    assert label(text) == (True, WORDS["en"]["several"])
+    assert label(text, traceback=False) == (True, WORDS["en"]["alone"])
+    assert label(f"with a cat\n{text}", traceback=False) == (False, "A cat.")
+    search = explain.Messages([entry])
+    assert label(text, traceback=False) == (True, WORDS["en"]["several"])
 
 
 # ---------------------------------------------------------------- ten complete tracebacks

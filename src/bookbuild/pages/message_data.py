@@ -30,6 +30,7 @@ MATCHED = (
     "numbers",
     "near",
     "wraps",
+    "several",
 )  # the keys that matching needs; all others are advice
 
 
@@ -56,8 +57,7 @@ def plain(book: Book, entry: Entry) -> dict[str, Any]:
     if entry.section:
         href, titles = locate_section(book, entry.section, entry.where)
         values["section"] = {"href": href.replace(".ipynb", ".html"), **titles}
-    if entry.wraps:
-        values["wraps"] = True
+    values |= {name: True for name in ("wraps", "several") if getattr(entry, name)}
     if entry.cases:
         values["cases"] = [plain(book, case) for case in entry.cases]
     return values

@@ -40,13 +40,13 @@ _WORDING = mapping({"text": TEXT}, {"found": TEXT, "until": {}}) | {
 _CASE = mapping(
     {"id": ID, "cause": BILINGUAL},
     _ADVICE
-    | {"when": {"type": "object"}, "near": TEXT}
+    | {"when": {"type": "object"}, "near": TEXT, "several": {"type": "boolean"}}
     | {"numbers": non_empty_list(TEXT, "a list of relations, such as `m multiple of n`")},
 )
 _ENTRY = mapping(
     {"id": ID, "cause": BILINGUAL, "wordings": non_empty_list(_WORDING, "a list of wordings")},
     _ADVICE
-    | {"run": TEXT, "found": TEXT, "wraps": {"type": "boolean"}}
+    | {"run": TEXT, "found": TEXT, "wraps": {"type": "boolean"}, "several": {"type": "boolean"}}
     | {"cases": non_empty_list(_CASE, "a list of special cases")},
     "a message: keys and values",
 )
@@ -91,7 +91,8 @@ class Entry:
     """A message, or a special case of one (then with `when`, `numbers` or `near`).
 
     `wordings` may contain `{variable}` parts. `proofs` has one item per wording: `"torch"`, a URL,
-    or `""` if `run` or a cell of the book must print the wording.
+    or `""` if `run` or a cell of the book must print the wording. `several` is True if the cause
+    lists possible causes between which the message does not decide.
     """
 
     id: str
@@ -106,6 +107,7 @@ class Entry:
     until: list[str] = field(default_factory=list)
     run: str = ""
     wraps: bool = False
+    several: bool = False
     when: dict[str, str] = field(default_factory=dict)
     numbers: list[str] = field(default_factory=list)
     near: str = ""
@@ -207,7 +209,8 @@ def _names(relation: str, where: str) -> Iterator[str]:
 def _advice(row: Row, file: str) -> Entry:
     """Return an `Entry` with the fields that messages and special cases share."""
     texts = {name: row.get(name, "").strip() for name in _ADVICE}
-    return Entry(row["id"], file, row.line, one_line(row["cause"]), **texts)
+    several = row.get("several", False)
+    return Entry(row["id"], file, row.line, one_line(row["cause"]), several=several, **texts)
 
 
 @cache

@@ -41,6 +41,11 @@ class Answer:
         return sum(map(len, self.head[::2]))
 
     @property
+    def several(self) -> bool:
+        """True if the cause lists possible causes between which the text does not decide."""
+        return bool((self.case or self.entry).get("several"))
+
+    @property
     def id(self) -> str:
         """Permanent id of the special case if there is one, else of the entry."""
         return (self.case or self.entry)["id"]

@@ -38,7 +38,7 @@ def _after_cell(result: Any) -> None:
         error = result.error_in_exec
         if error is None or isinstance(error, KeyboardInterrupt | SystemExit):
             return
-        matches = messages().find(chain(error))
+        matches = messages().find(traceback_of(error))
         if matches and matches[0].sure:
             lang = language()
             parts = [paragraph(matches[0], lang), operands(error, lang)]
@@ -47,14 +47,12 @@ def _after_cell(result: Any) -> None:
         return
 
 
-def chain(error: BaseException) -> str:
-    """Return `Type: message` lines of an exception and its causes, the exception last."""
-    seen: list[BaseException] = []
-    here: BaseException | None = error
-    while here is not None and here not in seen:
-        seen.append(here)
-        here = here.__cause__ or (None if here.__suppress_context__ else here.__context__)
-    return "\n".join(f"{type(e).__name__}: {e}" for e in reversed(seen))
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback of an exception from the first line of user code."""
+    begin = error.__traceback__
+    while begin and _installed(begin.tb_frame.f_code.co_filename):
+        begin = begin.tb_next
+    return "".join(traceback.format_exception(type(error), error, begin or error.__traceback__))
 
 
 def operands(error: BaseException, lang: str = "en") -> str:

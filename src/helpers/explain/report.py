@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from urllib.parse import urlencode
 
 from helpers.explain.data import DATA, LIMITS, PATTERNS, VARIABLE
-from helpers.explain.logs import own_line
+from helpers.explain.logs import frames_of, own_line
 from helpers.explain.matching import Answer, messages
 from helpers.explain.questions import Questions
 from helpers.explain.text import filled, plain, with_values
@@ -26,6 +26,8 @@ WORDS = {
         "in a few words: loss is nan, freeze layers.",
         "report": "Report what is missing:",
         "do": "What to do:",
+        "several": "This message has several causes. The usual ones:",
+        "alone": "This message has several causes; the whole traceback may decide. The usual ones:",
         "operands": "In `{line}`:",
         "file": "Raised in {file}, line {line}.",
         "cell": "Raised in cell {cell}, line {line}.",
@@ -40,6 +42,8 @@ WORDS = {
         "损失是 nan、冻结部分层。",
         "report": "反馈书中缺少的内容：",
         "do": "怎么改：",
+        "several": "这条报错的原因不止一种，常见的有：",
+        "alone": "这条报错的原因不止一种，完整的 traceback 有助于判断。常见的有：",
         "operands": "在 `{line}` 里：",
         "file": "出错的是 {file} 第 {line} 行。",
         "cell": "出错的是第 {cell} 个单元格的第 {line} 行。",
@@ -81,7 +85,7 @@ def explain(pasted: str, lang: str = "en") -> str:
         head = labels["places" if parts else "related" if matches else "none"]
         parts += [paragraph(a, lang) for a in matches[: 0 if parts else 3]]
         return "\n\n".join([head, *parts, *([] if parts else report(pasted, lang))])
-    parts = [paragraph(matches[0], lang, own_line(pasted))]
+    parts = [paragraph(matches[0], lang, own_line(pasted), traceback=bool(frames_of(pasted)))]
     if matches[1:]:
         parts += [labels["others"], *(paragraph(a, lang) for a in matches[1:3])]
     if not matches[0].whole and len(pasted.split()) <= _FEW and (places := answers(pasted, lang)):
@@ -133,8 +137,17 @@ def report(pasted: str, lang: str = "en") -> list[str]:
     return [f"{WORDS[lang]['report']}\n{address.removesuffix('.git')}/issues/new?{query}"]
 
 
-def paragraph(answer: Answer, lang: str, line: tuple[str, str] | None = None) -> str:
-    """Return head, location, cause, cure and section of an answer."""
+def paragraph(
+    answer: Answer, lang: str, line: tuple[str, str] | None = None, *, traceback: bool = True
+) -> str:
+    """Return head, location, cause, cure and section of an answer.
+
+    Args:
+        answer: the answer.
+        lang: `"en"` or `"zh"`.
+        line: file and line number of the user's code, as `own_line` returns them.
+        traceback: whether the text has frames, which the conditions of special cases may read.
+    """
     labels, shown = WORDS[lang], answer.case or answer.entry
     wording = VARIABLE.sub("…", answer.entry["wordings"][0])
     lines = ["".join(answer.head) or wording]
@@ -146,6 +159,9 @@ def paragraph(answer: Answer, lang: str, line: tuple[str, str] | None = None) ->
             if file
             else labels["cell"].format(cell=cell, line=cell_line)
         )
+    if answer.several:
+        alone = not traceback and any("near" in case for case in answer.entry.get("cases", ()))
+        lines.append(labels["alone" if alone else "several"])
     lines += wrapped(filled(shown["cause"][lang], answer.values), lang)
     cure = lang == "zh" and shown.get("cure_zh") or shown.get("cure")
     if cure:
