@@ -763,13 +763,16 @@ class Answers {
   // Render an answer. advice: {cause, cure, section, cases, seen, until} of the message.
   text(answer, entry, advice) {
     const { cases = {}, seen = [], until = [] } = advice;
-    const others = Object.keys(cases).filter((id) => id !== answer.case?.id);
     const own = answer.case && cases[answer.case.id];
+    // Several conditions may have the same text.
+    const texts = [own, ...Object.values(cases)].map((one) => JSON.stringify(one));
+    const others = Object.values(cases).filter((_, n) => !texts.slice(0, n + 1).includes(texts[n + 1]));
+    const general = this.advice(advice, answer.values);
     return [
-      ...(own ? [element("div", "case holds", ...this.advice(own, answer.values))] : []),
-      ...this.advice(advice, answer.values),
-      ...this.fold("cases", others.map((id) =>
-        element("div", "case", ...this.advice(cases[id], answer.values)))),
+      ...(own ? [element("div", "case holds", ...this.advice(own, answer.values))] : general),
+      ...this.fold("general", own ? general : []),
+      ...this.fold("cases", others.map((one) =>
+        element("div", "case", ...this.advice(one, answer.values)))),
       ...this.list("seen", seen.map(({ cause, href, title }) =>
         [this.link(href, title), cause ? this.words.colon : "", ...inline(cause)])),
       ...this.list("older", entry.wordings.slice(1).map((wording, n) =>

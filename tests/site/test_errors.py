@@ -11,6 +11,7 @@ import pytest
 from book_pages import LANGUAGES, ROOT
 
 from helpers import explain
+from helpers.explain.report import WORDS
 
 ENTRIES = json.loads((ROOT / "src/helpers/explain/messages.json").read_text("utf8"))["messages"]
 SHAPES = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x4 and 10x5)"
@@ -271,6 +272,25 @@ def test_matching_case_is_shown_first_and_only_once(page, url):
     assert answer.locator(".case.holds").count() == 1
     assert answer.locator(".case > .cause").count() == answer.locator(".case strong").count() > 1
     assert not answer.locator(".cases .holds, .cases:not(:has(.case)), [id]").count()
+    assert answer.locator(":scope > .cause").count() == 0
+    assert answer.locator(":scope > .general > .cause").count() == 1
+    texts = answer.locator(".case").all_text_contents()
+    assert len(texts) == len({*texts}) > 10
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("frame", ["", '  File "train.py", line 61, in step\n'])
+def test_a_list_of_possible_causes_is_announced(page, url, lang, frame):
+    message = "RuntimeError: The size of tensor a (10) must match the size of tensor b (30) at "
+    page.goto(f"{url}/{lang}/errors.html")
+    page.fill("#error-search", f"{frame}{message}non-singleton dimension 1")
+    note = page.locator("#error-found > li > .several")
+    words = page.locator("#error-count").evaluate("count => ({...count.dataset})")
+    assert note.inner_text() == words["several" if frame else "alone"]
+    assert words["several"] == WORDS[lang]["several"] and words["alone"] == WORDS[lang]["alone"]
+    page.fill("#error-search", EMPTY)
+    page.locator("#error-found .case.holds").wait_for()
+    assert note.count() == 0
 
 
 def test_answer_without_loaded_text_links_to_it(page, url):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from html import escape
+from typing import Any
 
 from markupsafe import Markup
 
@@ -21,7 +22,7 @@ def page(source: str, summary: str, body: str) -> str:
 
 def fill(name: str, **values: object) -> Markup:
     """Render a page template with `values` and the functions of this module."""
-    functions = (inline, link, variables, code_lines)
+    functions = (inline, link, variables, code_lines, by_value)
     tools = {function.__name__: function for function in functions}
     return render("pages", name, markdown=Markup, **tools, **values)
 
@@ -48,6 +49,17 @@ def variables(text: str | Markup) -> Markup:
     """Convert a wording or a cause to HTML with its `{variable}` parts marked."""
     html = str(text) if isinstance(text, Markup) else escape(text, quote=False)
     return Markup(re.sub(r"\{(\w+)\}", r"<var>\1</var>", html))
+
+
+def by_value(values: dict[str, Any]) -> list[tuple[Any, list[str]]]:
+    """Return each different value of a dict with its keys, in the order of the first keys."""
+    different = []
+    for key, value in values.items():
+        if keys := next((keys for one, keys in different if one == value), None):
+            keys.append(key)
+        else:
+            different.append((value, [key]))
+    return different
 
 
 def code_lines(code: str) -> Markup:

@@ -22,7 +22,7 @@ from bookbuild.source.words import search_words
 
 PRODUCT = "src/helpers/explain/messages.json"
 SCRIPT = "messages.js"
-COLUMNS = 72  # width up to which a page does not wrap code
+COLUMNS = 68  # width up to which a page does not wrap code
 _COMMENTED = re.compile(r"(\s*)(\S.*?)\s{2,}(# .*)")
 MATCHED = (
     "wordings",
@@ -64,7 +64,7 @@ def plain(book: Book, entry: Entry) -> dict[str, Any]:
 
 
 def comments_above(code: str) -> str:
-    """Move trailing comments above their lines if one of them would extend past column 72.
+    """Move trailing comments above their lines if one of them would extend past `COLUMNS`.
 
     The page wraps longer lines, and a wrapped comment would look like code. If the comments fit
     with less space before them, they are aligned further left instead.
