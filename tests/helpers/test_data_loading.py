@@ -888,3 +888,13 @@ def test_tensors_of_a_pickled_dataset_are_shared(method):
 def test_default_collate_rejects_unsupported_types(sample):
     with pytest.raises(TypeError, match="batch must contain"):
         list(torch.utils.data.DataLoader([sample]))
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_number_of_workers_does_not_change_the_batches(epochs):
+    def batches(workers):
+        torch.manual_seed(0)
+        loader = DataLoader(torch.arange(10), batch_size=4, shuffle=True, num_workers=workers)
+        return [batch.tolist() for _ in range(epochs) for batch in loader]
+
+    assert batches(0) == batches(1) == batches(2)
