@@ -408,7 +408,7 @@
         (1 + 0.5 * about) *
         KIND[kind] *
         (whole.length > 2 && titles[hit.id].includes(whole) ? 1.5 : 1) *
-        (known.includes(hit.id) ? 5 : 1) *
+        (known.includes(hit.id) ? 20 : 1) *
         (intro || exercises[hit.id] ? 0.5 : 1);
     }
     hits.sort((a, b) => b.score - a.score || a.id - b.id);
