@@ -136,7 +136,8 @@ class Rules {
       .replace(this.get("escaped_quote", "g"), "")
       .replace(this.get("rank", "gm"), "")
       .replace(/[ \n]+/g, " ")
-      .replace(/^ | $/g, "");
+      .replace(/^ | $/g, "")
+      .replace(this.get("open_quote"), "$&'");
   }
   words(text) {
     return text.toLowerCase().match(this.get("word", "g")) || [];

@@ -74,7 +74,8 @@ def plain(text: str) -> str:
     text = PATTERNS["line_break"].sub("\n", printed(text))
     text = PATTERNS["escaped_quote"].sub("", text)
     text = PATTERNS["rank"].sub("", text)
-    return re.sub(r"[ \n]+", " ", text).strip(" ")
+    text = re.sub(r"[ \n]+", " ", text).strip(" ")
+    return PATTERNS["open_quote"].sub(r"\g<0>'", text)
 
 
 def words(text: str) -> list[str]:
