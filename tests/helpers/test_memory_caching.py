@@ -616,6 +616,10 @@ def all_predictions_first(model, batches, loss_fn):
     return loss_fn(torch.cat(outputs), torch.cat(targets)).item()
 
 
+def ignores_loss_fn(model, batches, loss_fn):
+    return right_mean(model, batches, torch.nn.MSELoss())
+
+
 def trains_meanwhile(model, batches, loss_fn):
     model.train()
     found = right_mean(model, batches, loss_fn)
@@ -637,6 +641,7 @@ def trains_meanwhile(model, batches, loss_fn):
         (switches_the_mode, "switched the model to training mode"),
         (divides_by_samples, "the mean loss is"),
         (last_only, "the mean loss is"),
+        (ignores_loss_fn, "over 2 batches the mean loss is"),
         (runs_twice, "there are 12 batches, your function ran the model on 24"),
         (lambda m, b, f: right_mean(m, list(b)[:-1] or [1], f), "your code raised"),
         (lambda m, b, f: int(right_mean(m, b, f)), "expected a float, got int"),
