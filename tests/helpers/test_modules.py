@@ -351,6 +351,16 @@ def test_check_standardized_reports_a_mean_that_is_not_moved():
     expect(exercises.check_standardized(SavedButNotMoved), "is not moved with the model")
 
 
+class SavedButNotUsed(standardized(mean=lambda v: nn.Buffer(v, persistent=False))):
+    def __init__(self, values, widths):
+        super().__init__(values, widths)
+        self.copy = nn.Buffer(values.clone())
+
+
+def test_check_standardized_reports_a_mean_that_is_not_loaded():
+    expect(exercises.check_standardized(SavedButNotUsed), "after load_state_dict, forward still")
+
+
 def test_torchinfo_moves_models_to_gpu_only_without_input_data(monkeypatch):
     from torchinfo.torchinfo import get_device
 

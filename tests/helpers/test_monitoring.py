@@ -828,6 +828,7 @@ def weighted_mean(values, weight):
         (lambda v, w: [v.pop() for _ in list(v)], "the input list was changed"),
         (lambda v, w: None, "expected a list, got None"),
         (lambda v, w: smooth(v, w, start=0 * v[0]), "raised IndexError"),
+        (lambda v, w: [torch.tensor(x) for x in smooth(v, w)], "expected numbers in the list"),
     ],
 )
 def test_check_smooth_returns_the_expected_verdict(answer, says):

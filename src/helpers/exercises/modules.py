@@ -131,6 +131,10 @@ def _standardized_moves(f):
         model.to("meta")(x.to("meta"))
     except RuntimeError:
         raise AssertionError("a tensor that forward uses is not moved with the model") from None
+    first, second = (f(mean + shift, widths).eval() for shift in (0, 1))
+    second.load_state_dict(first.state_dict())
+    loaded = torch.allclose(first(x), second(x), atol=1e-5)
+    assert loaded, "after load_state_dict, forward still uses the mean of the constructor"
 
 
 def _standardized_drops(f):

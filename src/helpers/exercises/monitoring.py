@@ -6,6 +6,7 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any
 
 import torch
@@ -149,6 +150,8 @@ def check_smooth(answer: Callable[[list[float], float], Sequence[float]]) -> Ver
         instance("a list", got, Sequence)
         assert values == before, "the input list was changed"
         assert len(got) == len(values), f"expected {len(values)} values, got {len(got)}"
+        for value in got:
+            assert isinstance(value, Real), f"expected numbers in the list, got {kind(value)}"
         return list(got)
 
     def near(a: float, b: float) -> bool:
