@@ -455,6 +455,10 @@ def test_check_class_means_returns_the_expected_verdict(answer, says):
             "itself",
         ),
         (safe_on_the_diagonal, "the gradient is nan"),
+        (
+            lambda x: recipes.pairwise_distances(x) + 1e-10 * (1 - torch.eye(len(x))),
+            "two equal points is not exactly 0",
+        ),
         (lambda x: recipes.pairwise_distances(x.detach()), "no graph"),
         (lambda x: recipes.pairwise_distances(x, x.detach()), "the gradient is wrong"),
         (lambda x: x, "expected shape"),

@@ -241,6 +241,7 @@ def _distances_far(f):
     for dtype, atol in ((torch.float32, 1e-3), (torch.float64, 1e-8)):
         x = torch.randn(60, 3, dtype=dtype) + 1000
         x[::2] -= 2000  # two clusters, so that subtracting the mean is not enough
+        x[30:] = x[:30]  # equal points, not only on the diagonal
         got = _shaped(f(x), (60, 60))
         want = _distances_exact(x).to(dtype)
         right = torch.allclose(got, want, rtol=1e-6, atol=atol)
@@ -248,6 +249,7 @@ def _distances_far(f):
             "for 60 points far from the origin the distances are wrong, some even of a point to "
             "itself: squares cancel"
         )
+        assert not got[want == 0].any(), "the distance of two equal points is not exactly 0"
 
 
 def _distances_gradient(f):
