@@ -24,7 +24,6 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-from torch.distributed.nn.functional import all_gather
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from helpers import distributed
@@ -335,7 +334,7 @@ def two_losses() -> dict[str, object]:
 def gathered() -> dict[str, bool]:
     """Return for each gathering method whether a contrastive loss has the one-process gradient.
 
-    `"all_gather"` and `"own part"` compute the loss of the rank's own rows; `"own part, all rows"`
+    `"Gather"` and `"own part"` compute the loss of the rank's own rows; `"own part, all rows"`
     computes the loss of all rows, multiplied by the number of ranks.
     """
     rank, world, x = dist.get_rank(), dist.get_world_size(), samples()[0]
@@ -350,11 +349,11 @@ def gathered() -> dict[str, bool]:
     plain = embed()
     F.cross_entropy(plain(x) @ plain(x).T, every).backward()
     equal = {}
-    for way in ("all_gather", "own part", "own part, all rows"):
+    for way in ("Gather", "own part", "own part, all rows"):
         parallel = DDP(embed())
         own = parallel(x[mine])
-        if way == "all_gather":
-            parts = list(all_gather(own))
+        if way == "Gather":
+            parts = list(distributed.Gather.apply(own))
         else:
             parts = [torch.empty_like(own) for _ in range(world)]
             dist.all_gather(parts, own.detach())

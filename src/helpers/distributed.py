@@ -16,8 +16,37 @@ from typing import TypeVar
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 
 T = TypeVar("T")
+
+
+class Gather(torch.autograd.Function):
+    """Gather the tensor of each rank; the backward pass adds up the gradients of all ranks.
+
+    `Gather.apply(x)` returns a tuple of one tensor per rank, all of the shape of `x`. The backward
+    pass is a collective call, too.
+    """
+
+    @staticmethod
+    def forward(ctx, x):
+        """Return the tensors of all ranks."""
+        import torch.distributed as dist
+
+        x = x.contiguous()
+        parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, x)
+        return tuple(parts)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *grads):
+        """Return the gradient of this rank's tensor, summed over the losses of all ranks."""
+        import torch.distributed as dist
+
+        total = torch.stack(grads)
+        dist.all_reduce(total)
+        return total[dist.get_rank()]
 
 
 @contextmanager

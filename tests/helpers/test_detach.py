@@ -115,6 +115,7 @@ def test_check_train_only_b_accepts_right_and_rejects_wrong_answers(answer, says
         (Straight.apply, None),
         (lambda x: x + ((x + 0.5).floor() - x).detach(), "the value is not x.round()"),
         (lambda x: x + (x.round().int() - x).detach(), "the value is not x.round()"),
+        (lambda x: Straight.apply(x) + 0 * x.sum().detach(), "the value is not x.round()"),
         (lambda x: x.data.round_() * 0 + x, "x itself was changed"),
         (lambda x: (x + (x.round() - x).detach()).float(), "expected torch.float64"),
         (lambda x: x.round(), "not the gradient of the output"),

@@ -74,6 +74,14 @@ def one_draw_per_sample(x0):
     return torch.randn(len(x0), dtype=x0.dtype).view(-1, *[1] * (x0.dim() - 1)).expand_as(x0)
 
 
+def in_turn(bars, x0):
+    return torch.arange(len(x0)) % len(bars)
+
+
+def one_noise(x0):
+    return torch.randn(x0.shape, generator=seeded(1), dtype=x0.dtype)
+
+
 def one_step(bars, x0):
     return torch.randint(len(bars), (1,)).expand(len(x0))
 
@@ -82,6 +90,8 @@ def one_step(bars, x0):
     ("wrong", "says"),
     [
         (loss_of(draw=one_step), "same step"),
+        (loss_of(draw=in_turn), "the steps are the same in each call"),
+        (loss_of(noise=one_noise), "the noise is the same in each call"),
         (loss_of(draw=lambda bars, x0: torch.randint(len(bars) - 1, (len(x0),))), "counted"),
         (loss_of(draw=lambda bars, x0: torch.randint(1, len(bars), (len(x0),))), "counted"),
         (loss_of(add=lambda left, x0, eps: left * x0 + (1 - left) * eps), "standard normal"),

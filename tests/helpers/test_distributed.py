@@ -26,6 +26,19 @@ from helpers.demos import distributed as demos
 from helpers.exercises import distributed as exercises
 
 
+def test_gather_has_a_graph_and_no_second_derivative():
+    with distributed.alone():
+        x = torch.randn(4, 3).T.requires_grad_()
+        (part,) = distributed.Gather.apply(x)
+        assert torch.equal(part, x) and part.is_contiguous()
+        (grad,) = torch.autograd.grad(part.square().sum(), x)
+        torch.testing.assert_close(grad, 2 * x)
+        (part,) = distributed.Gather.apply(x)
+        (grad,) = torch.autograd.grad(part.square().sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="once_differentiable"):
+            grad.sum().backward()
+
+
 def test_alone_opens_and_closes_a_group():
     import torch.distributed as dist
 

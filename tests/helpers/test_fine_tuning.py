@@ -524,6 +524,11 @@ def two_levels(model):
                 module.eval()
 
 
+def cleared(model):
+    own_mode(model)
+    model.zero_grad()
+
+
 def refreeze(model):
     own_mode(model)
     model[1].requires_grad_(False)
@@ -544,6 +549,7 @@ def refreeze(model):
         (norms_only, "the dropout inside a frozen part is still on"),
         (never_back, "an attribute is left on"),
         (refreeze, "requires_grad of"),
+        (cleared, "gradient"),
     ],
 )
 def test_check_train_mode_accepts_right_and_rejects_wrong_answers(answer, says):

@@ -115,6 +115,8 @@ def check_straight_through(answer: Callable[[Tensor], Tensor]) -> Verdict:
         for shape in ((), (1,), (1, 1), (0, 2)):
             close(f(torch.full(shape, 1.7)), torch.full(shape, 2.0), "the value is not x.round()")
         close(f(torch.full((2,), torch.nan)), torch.full((2,), torch.nan), "a nan is hidden")
+        mixed = torch.tensor([1.7, torch.nan])
+        close(f(mixed), torch.tensor([2.0, torch.nan]), "the value is not x.round()")
 
     def backward(f):
         x, upstream = torch.linspace(-90, 90, 8, requires_grad=True), 30 * torch.randn(8)

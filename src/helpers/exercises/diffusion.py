@@ -48,6 +48,8 @@ def _loss_steps(f: Callable) -> None:
     bars, n = _loss_bars(), 4000
     _, t, _, _ = _loss_call(f, torch.zeros(n), bars)
     assert t.unique().numel() > 1, "all samples have the same step: draw one for each"
+    again = _loss_call(f, torch.zeros(n), bars)[1]
+    assert not torch.equal(t, again), "the steps are the same in each call: draw new ones"
     counts = torch.bincount(t, minlength=len(bars))
     assert counts.min() > 0.7 * n / len(bars), (
         f"expected each step with the same probability, counted {counts.tolist()}"
@@ -66,6 +68,10 @@ def _loss_noise(f: Callable) -> None:
     )
     assert torch.corrcoef(noise.T)[0, 1].abs() < 0.1, (
         "the elements of a sample have the same noise: draw it in the shape of x0"
+    )
+    again = _loss_call(f, torch.zeros(4000, 2), _loss_bars())[2]
+    assert torch.corrcoef(torch.stack([noise[:, 0], again[:, 0]]))[0, 1].abs() < 0.1, (
+        "the noise is the same in each call: draw new noise"
     )
 
 

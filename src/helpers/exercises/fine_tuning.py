@@ -104,7 +104,7 @@ def _train_mode_case() -> nn.Module:
     stem = nn.Sequential(_norm(frozen=True), nn.Dropout(0.5))
     deep = nn.Sequential(nn.Sequential(_norm(frozen=True), nn.Linear(3, 3)))
     model = nn.Sequential(stem, block, nn.Dropout(0.5), nn.Linear(3, 3), deep)
-    return model.train(bool(torch.rand(()) < 0.5))
+    return with_gradients(model.train(bool(torch.rand(()) < 0.5)))
 
 
 def _train_mode_statistics(f: Callable) -> None:
