@@ -744,7 +744,36 @@ def by_pytree(batch, device):
     return _pytree.tree_map(one, batch, is_leaf=lambda part: isinstance(part, PackedSequence))
 
 
-@pytest.mark.parametrize("answer", [to_device, by_pytree])
+def by_hand(batch, device, order=("sorted_indices", "unsorted_indices"), to=torch.Tensor.to):
+    """Build a packed sequence from its parts."""
+    if not isinstance(batch, PackedSequence):
+        return batch.to(device)
+    rows = [getattr(batch, name) for name in order]
+    rows = [row if row is None else to(row, device) for row in rows]
+    return PackedSequence(batch.data.to(device), batch.batch_sizes, *rows)
+
+
+def order_left_behind(batch, device):
+    return by_hand(batch, device, to=lambda row, device: row)
+
+
+def order_swapped(batch, device):
+    return by_hand(batch, device, order=("unsorted_indices", "sorted_indices"))
+
+
+def data_copied(batch, device):
+    if not isinstance(batch, PackedSequence):
+        return batch.to(device)
+    return PackedSequence(batch.data.to(device, copy=True), *by_hand(batch, device)[1:])
+
+
+def cut_off(part, device):
+    if isinstance(part, PackedSequence) or part.device == device:
+        return part.to(device)
+    return part.detach().to(device).requires_grad_(part.requires_grad)
+
+
+@pytest.mark.parametrize("answer", [to_device, by_pytree, variant(by_hand)])
 def test_check_to_device_accepts_right_answers(answer):
     for _ in range(10):
         verdict = exercises.check_to_device(answer)
@@ -801,6 +830,10 @@ def unordered(batch, device):
         (whatever_moves, "the caller's batch['encoder'] has other parameters"),
         (variant(repacked), "the lengths of the packed sequence changed"),
         (variant(unordered), "the packed sequence lost the order of its rows"),
+        (variant(order_left_behind), "sorted_indices of the packed sequence is not on the device"),
+        (variant(order_swapped), "sorted_indices of the packed sequence changed"),
+        (variant(data_copied), "was copied although it was there already"),
+        (variant(cut_off), "no gradient reaches the tensor"),
         (
             variant(lambda t, d: t.double().to(d) if isinstance(t, PackedSequence) else t.to(d)),
             "dtype or shape changed",
@@ -902,6 +935,7 @@ def test_check_move_accepts_right_answers(answer):
         (lambda m, o, t: None, "the model did not move"),
         (with_dimensions, "the state of Adam stayed torch.float32"),
         (forget, "the optimizer's moments are missing"),
+        (lambda m, o, t: move(m, o, "meta" if t == "meta" else torch.double), "did not move"),
         (restart, "the optimizer's step count changed"),
         (new_settings, "the optimizer's settings changed"),
         (new_weights, "the random state of torch was changed"),

@@ -300,6 +300,18 @@ def joined_layer_by_layer(model, shards):
     return torch.autograd.grad(F.mse_loss(x, y), list(model.parameters()))
 
 
+def sample_by_sample(model, shards):
+    pairs = [pair for shard in shards for pair in zip(*shard, strict=True)]
+    losses = [F.mse_loss(model(x[None]), y[None]) for x, y in pairs]
+    return torch.autograd.grad(sum(losses) / len(losses), list(model.parameters()))
+
+
+def two_columns(model, shards):
+    total = sum(F.mse_loss(model(x), y, reduction="sum") for x, y in shards)
+    count = 2 * sum(len(x) for x, _ in shards)
+    return torch.autograd.grad(total / count, list(model.parameters()))
+
+
 def last_shard(model, shards):
     return mean_of_means(model, shards[-1:])
 
@@ -332,6 +344,7 @@ def clears_the_gradients(model, shards):
         (sum_of_sums, "16.00 times too large"),
         (joined, "joined"),
         (joined_layer_by_layer, "joined"),
+        (sample_by_sample, "a shard was divided"),
         (last_shard, "not the gradients of the full batch"),
         (reversed_order, "expected gradients of shapes"),
         (lambda model, shards: None, "expected a list"),
@@ -340,6 +353,11 @@ def clears_the_gradients(model, shards):
 def test_check_shard_gradients_rejects_wrong_answers(answer, says):
     for _ in range(5):
         expect(exercises.check_shard_gradients(answer), says)
+
+
+def test_check_shard_gradients_varies_the_number_of_columns():
+    verdicts = [exercises.check_shard_gradients(two_columns) for _ in range(10)]
+    assert any("times too large" in verdict.message for verdict in verdicts)
 
 
 def by_sums(model, shards):
@@ -462,6 +480,18 @@ def load_shared(model, checkpoint):
     model.load_state_dict(state, assign=True)
 
 
+def load_by_endings(model, checkpoint):
+    state, names = {}, model.state_dict().keys()
+    for key, value in checkpoint.items():
+        found = [name for name in names if key.endswith(name)]
+        if not found:
+            raise KeyError(key)
+        state[found[0]] = value
+    if names - state.keys():
+        raise KeyError(names - state.keys())
+    model.load_state_dict(state)
+
+
 def load_vague(model, checkpoint):
     state = plain(checkpoint)
     if set(state) != set(model.state_dict()):
@@ -482,6 +512,7 @@ def load_vague(model, checkpoint):
         (load_greedily, "a child `module`, without a prefix does not load"),
         (load_shares_metadata, "was changed; copy it first"),
         (load_shared, "was changed"),
+        (load_by_endings, "adds x2.weight was loaded without an error"),
         (load_vague, "does not name it"),
     ],
 )

@@ -161,7 +161,7 @@ def _continue_untouched(f):
     new, saved, lr = _continue_case()
     before = copy.deepcopy(saved)
     f(new, saved, lr)
-    for p in new.param_groups[0]["params"]:
+    for p in (p for group in new.param_groups for p in group["params"]):
         p.grad = torch.ones_like(p)
     new.step()
     assert not differences(saved, before), (
@@ -181,7 +181,7 @@ def check_continue(
 
 
 def _plain_case():
-    x, n = float(torch.rand(())), int(torch.randint(1, 9, ()))
+    x, n = float(torch.rand(())), int(torch.randint(2, 9, ()))
     array = np.arange(n) * x
     args = argparse.Namespace(lr=np.float32(0.5), out=Path("runs") / str(n), sizes=[np.int64(n)])
     state = {

@@ -6,6 +6,7 @@ import random
 from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -113,6 +114,17 @@ def _nested(rng: random.Random, depth: int) -> Any:
     return Pair(*parts) if form == "pair" else {"list": list, "tuple": tuple}[form](parts)
 
 
+def _reaches(got: Tensor, batch: Tensor) -> bool:
+    """Return whether the graph of `got` leads to the leaf `batch`."""
+    nodes = [got.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if getattr(node, "variable", None) is batch:
+            return True
+        nodes += [before for before, _ in getattr(node, "next_functions", ())]
+    return got is batch
+
+
 def _compare(got: Any, batch: Any, device: torch.device, path: str = "batch") -> None:
     """Raise AssertionError at the first place where `got` is not `batch` on `device`."""
     assert type(got) is type(batch), f"{path}: expected {type(batch).__name__}, got {kind(got)}"
@@ -124,7 +136,9 @@ def _compare(got: Any, batch: Any, device: torch.device, path: str = "batch") ->
         assert got is batch or batch.device != device, (
             f"{path}: was copied although it was there already"
         )
-        assert got.requires_grad == batch.requires_grad, f"{path}: no gradient reaches the tensor"
+        assert got.requires_grad == batch.requires_grad and (
+            not batch.requires_grad or _reaches(got, batch)
+        ), f"{path}: no gradient reaches the tensor"
     elif isinstance(batch, PackedSequence):
         assert got.data.device == device, f"{path}: the packed sequence is not on the device"
         assert got.data.dtype == batch.data.dtype and got.data.shape == batch.data.shape, (
@@ -137,6 +151,17 @@ def _compare(got: Any, batch: Any, device: torch.device, path: str = "batch") ->
         assert (got.sorted_indices is None) == (batch.sorted_indices is None), (
             f"{path}: the packed sequence lost the order of its rows"
         )
+        assert got.data is batch.data or batch.data.device != device, (
+            f"{path}: was copied although it was there already"
+        )
+        for name in ("sorted_indices", "unsorted_indices"):
+            order, right = getattr(got, name), getattr(batch, name)
+            assert right is None or order.device == device, (
+                f"{path}: {name} of the packed sequence is not on the device"
+            )
+            assert right is None or right.device != device or torch.equal(order, right), (
+                f"{path}: {name} of the packed sequence changed"
+            )
     elif isinstance(batch, Mapping):
         assert not isinstance(batch, defaultdict) or (
             got.default_factory is batch.default_factory
@@ -185,7 +210,11 @@ def check_to_device(answer: Callable[[Any, torch.device], Any]) -> Verdict:
         assert batch["encoder"].weight.device == cpu, "a module of the caller's was moved"
 
     def nothing_to_do(f):
-        for batch in (torch.rand(2), [torch.rand(2).double(), {"y": torch.rand(2).half()}]):
+        for batch in (
+            torch.rand(2),
+            [torch.rand(2).double(), {"y": torch.rand(2).half()}],
+            pack_sequence([torch.rand(n) for n in (2, 1, 3)], enforce_sorted=False),
+        ):
             _compare(f(batch, cpu), batch, cpu)
 
     def nested(f):
@@ -255,34 +284,30 @@ def _move_go_on(model, optimizer, x):
 
 
 def _move_dtype(f):
-    for make in _OPTIMIZERS:
+    for make, dtype in product(_OPTIMIZERS, (torch.float64, torch.bfloat16)):
         model, optimizer = _move_running(make)
         before = [v.clone() for v in _move_state(optimizer)]
         weights, steps = [p.detach().clone() for p in model.parameters()], _move_counted(optimizer)
         settings = _move_options(optimizer)
         with unchanged("values gradients objects", model=model):
-            f(model, optimizer, torch.float64)
+            f(model, optimizer, dtype)
         held = [p for group in optimizer.param_groups for p in group["params"]]
         parameters = list(model.parameters())
         assert sorted(map(id, held)) == sorted(map(id, parameters)), (
             "the optimizer refers to other parameters than the model"
         )
-        assert all(t.dtype == torch.float64 for t in (*parameters, model.shift)), (
-            "the model did not move"
-        )
+        assert all(t.dtype == dtype for t in (*parameters, model.shift)), "the model did not move"
         assert all(
-            torch.equal(old.double(), new) for old, new in zip(weights, parameters, strict=True)
+            torch.equal(old.to(dtype), new) for old, new in zip(weights, parameters, strict=True)
         ), "the weights of the model changed"
         assert _move_options(optimizer) == settings, "the optimizer's settings changed"
         after = _move_state(optimizer)
         assert len(after) == len(before), "the optimizer's moments are missing"
         for old, new in zip(before, after, strict=True):
-            assert torch.equal(old.double(), new.double()), "the moments changed"
-            assert new.dtype == torch.float64, (
-                f"the state of {type(optimizer).__name__} stayed {new.dtype}"
-            )
+            assert torch.equal(old.to(dtype), new.to(dtype)), "the moments changed"
+            assert new.dtype == dtype, f"the state of {type(optimizer).__name__} stayed {new.dtype}"
         assert _move_counted(optimizer) == steps, "the optimizer's step count changed"
-        _move_go_on(model, optimizer, torch.randn(5, 3).double())
+        _move_go_on(model, optimizer, torch.randn(5, 3).to(dtype))
 
 
 def _move_device(f):

@@ -11,13 +11,20 @@ from torch import Tensor, nn
 
 from helpers.exercises import Verdict, verdict
 from helpers.exercises.modes import called_in_its_modes
-from helpers.exercises.tools import close, in_two_modes, instance, unchanged, with_gradients
+from helpers.exercises.tools import (
+    between,
+    close,
+    in_two_modes,
+    instance,
+    unchanged,
+    with_gradients,
+)
 
 Shards = list[tuple[Tensor, Tensor]]
 
 
-def _shards(sizes: Sequence[int], dtype: torch.dtype = torch.float32) -> Shards:
-    return [(torch.randn(3, n, dtype=dtype).T, torch.randn(2, n, dtype=dtype).T) for n in sizes]
+def _shards(sizes: Sequence[int], dtype: torch.dtype = torch.float32, width: int = 2) -> Shards:
+    return [(torch.randn(3, n, dtype=dtype).T, torch.randn(width, n, dtype=dtype).T) for n in sizes]
 
 
 def _uneven() -> list[int]:
@@ -27,7 +34,7 @@ def _uneven() -> list[int]:
 
 
 def _shard_gradients_compare(f: Any, shards: Shards, what: str) -> None:
-    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, shards[0][1].shape[1]))
     in_two_modes(model.to(shards[0][0].dtype))
     x, y = (torch.cat(column) for column in zip(*shards, strict=True))
     right = torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
@@ -53,6 +60,9 @@ def _shard_gradients_compare(f: Any, shards: Shards, what: str) -> None:
     assert not seen or max(seen) <= max(len(a) for a, _ in shards), (
         "the shards were joined for the forward pass; a replica gets one of them"
     )
+    assert {*seen} <= {len(a) for a, _ in shards}, (
+        "a shard was divided for the forward pass; a replica gets a whole shard"
+    )
     factors = [(g * r).sum() / (r * r).sum() for g, r in zip(got, right, strict=True)]
     if all(torch.allclose(g, r, atol=1e-5) for g, r in zip(got, right, strict=True)):
         return
@@ -72,7 +82,9 @@ def _shard_gradients_uneven(f: Any) -> None:
     for dtype in (torch.float32, torch.float32, torch.float64):
         sizes = _uneven()
         _shard_gradients_compare(
-            f, _shards(sizes, dtype), f"shards of {' + '.join(map(str, sizes))} samples"
+            f,
+            _shards(sizes, dtype, between(1, 3)),
+            f"shards of {' + '.join(map(str, sizes))} samples",
         )
 
 
@@ -81,9 +93,9 @@ def check_shard_gradients(
 ) -> Verdict:
     """Check `answer(model, shards)`: the full-batch gradients, from one shard at a time.
 
-    `shards` are pairs `x` (n, 3), `y` (n, 2), float32 or float64, of sizes that differ; the answer
-    is the gradient of the mean squared error over all samples for each parameter of the model, in
-    order.
+    `shards` are pairs `x` (n, 3), `y` (n, 1 to 3), float32 or float64, of sizes that differ; the
+    answer is the gradient of the mean squared error over all samples for each parameter of the
+    model, in order.
     """
     return verdict(answer, [_shard_gradients_equal, _shard_gradients_uneven])
 
@@ -158,13 +170,15 @@ def _load_complains(f: Any) -> None:
             ("2.bias", True),
             ("1.num_batches_tracked", True),
             ("head.weight", False),
+            ("x2.weight", False),  # ends with a name of the model
         ):
             _, checkpoint = _load_saved(prefix)
             if lacks:
                 del checkpoint[prefix + key]
             else:
-                checkpoint[prefix + key] = torch.zeros(1)
-            fault = f"a checkpoint that {'lacks' if lacks else 'has the stranger'} {key}"
+                own = checkpoint.get(prefix + key.removeprefix("x"), torch.zeros(1))
+                checkpoint[prefix + key] = own.clone()
+            fault = f"a checkpoint that {'lacks' if lacks else 'adds'} {key}"
             try:
                 f(_network(), checkpoint)
             except Exception as error:
