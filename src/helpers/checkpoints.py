@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from helpers import scalars
 from helpers.sparse import dense_parts
 
 PREFIXES = ("module.", "_orig_mod.")
@@ -41,6 +42,7 @@ def save_checkpoint(state: Mapping[str, Any], path: str | os.PathLike[str]) -> N
     created.
 
     Raises:
+        TypeError: `state` is not a mapping.
         CheckpointError: `state` contains an object that `load_checkpoint` would not load, or that
             cannot be pickled, because it is neither a tensor nor a plain Python value. Nothing is
             written.
@@ -48,6 +50,7 @@ def save_checkpoint(state: Mapping[str, Any], path: str | os.PathLike[str]) -> N
 
     Source: `man 2 rename`, `man 2 fsync`.
     """
+    scalars.mapping("state", state)
     path = Path(os.path.realpath(path))  # the rename must replace the target, not the symlink
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
@@ -179,12 +182,14 @@ def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
     of old files while loading are not supported.
 
     Raises:
-        TypeError: `weights` is not a mapping from names to tensors, but for example a path.
+        TypeError: `model` is not a module, or `weights` is not a mapping from names to tensors, but
+            for example a path.
         CheckpointError: names or shapes do not match, or an entry cannot be copied without loss: it
             is on `meta`, sparse, quantized or complex and the model's is not, or the model's was
             made with `expand`. The message lists all of them, and the model is unchanged. (PyTorch
             copies what matches before it raises.)
     """
+    scalars.module("model", model)
     if not isinstance(weights, Mapping):
         raise TypeError(
             f"load_weights expects a state_dict, got {type(weights).__name__}; read a file with "
@@ -289,9 +294,13 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
     GPU states are restored for as many GPUs as there are.
 
     Raises:
-        KeyError: a state is missing.
-        TypeError: a state is not on the CPU, as after `torch.load(map_location="cuda")`.
+        ValueError: a state is missing. Nothing is restored then.
+        TypeError: `state` is not a mapping, or a state is not on the CPU, as after
+            `torch.load(map_location="cuda")`.
     """
+    missing = {"python", "numpy", "torch"} - scalars.mapping("state", state).keys()
+    if missing:
+        raise ValueError(f"expected a result of rng_state, got one without {sorted(missing)}")
     random.setstate(state["python"])
     name, keys, *rest = state["numpy"]
     np.random.set_state((name, keys.numpy().astype("uint32"), *rest))
@@ -306,7 +315,11 @@ def differences(a: Any, b: Any) -> list[str]:
     Tensors must agree in type, dtype, layout, shape and bits, those on `meta` in all but the bits;
     NumPy arrays in dtype, shape and bytes. Devices may differ. A key that only one of the
     checkpoints has is listed, too.
+
+    Raises:
+        TypeError: `a` or `b` is not a mapping.
     """
+    scalars.mapping("a", a), scalars.mapping("b", b)
     return [key for key in {**a, **b} if key not in a or key not in b or not _same(a[key], b[key])]
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from helpers import scalars
+
 
 def aggregate(messages: Tensor, target: Tensor, n: int, reduce: str = "sum") -> Tensor:
     """Reduce the messages to each node: their sum, mean or maximum.
@@ -112,8 +114,11 @@ def batch_graphs(graphs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tenso
         of each node's graph, int64, shape (N,).
 
     Raises:
+        TypeError: `graphs` is no iterable.
         ValueError: there is no graph, one is not a pair, or its edges do not belong to its nodes.
     """
+    if not isinstance(graphs, Iterable):
+        raise TypeError(f"graphs must be a list of pairs, got {_kind(graphs)}")
     graphs = list(graphs)
     if not graphs:
         raise ValueError("expected at least one graph, got none")
@@ -152,6 +157,7 @@ def sample_neighbours(
         edges, shape (2, K), as positions in these nodes.
 
     Raises:
+        TypeError: `fanouts` is no iterable.
         ValueError: `edges` is not an edge list, a fanout is no int or negative, or the seeds have
             another shape, another dtype, duplicates or negative ids.
 
@@ -161,6 +167,8 @@ def sample_neighbours(
         raise ValueError(
             f"seeds must be int64 of shape (B,), without duplicates, got {_kind(seeds)}"
         )
+    if not isinstance(fanouts, Iterable):
+        raise TypeError(f"fanouts must be a list of ints, got {_kind(fanouts)}")
     fanouts = list(fanouts)
     if not all(hasattr(k, "__index__") and k >= 0 for k in fanouts):
         raise ValueError(f"fanouts must be ints that are not negative, got {fanouts}")
@@ -201,13 +209,15 @@ def negative_edges(
         int64, shape (2, count): different pairs, the smaller node first.
 
     Raises:
+        TypeError: `count` is not an int.
         ValueError: `edges` is not an edge list of the graph, or it has fewer such pairs.
     """
     _check_edges(edges, n)
     low, high = edges.long().sort(dim=0).values
     taken = (low * n + high)[low != high].unique()
     free = n * (n - 1) // 2 - len(taken)
-    if not hasattr(count, "__index__") or not 0 <= count <= free:
+    count = scalars.integer("count", count)
+    if not 0 <= count <= free:
         raise ValueError(
             f"count must be an int from 0 to {free}, the pairs without an edge, got {count}"
         )
@@ -244,8 +254,13 @@ def _check_values(name: str, values: Tensor, target: Tensor, n: int) -> None:
 
 
 def _check_ids(ids: Tensor, n: int) -> None:
-    if not hasattr(n, "__index__") or n < 0:
-        raise ValueError(f"the number of nodes must be an int that is not negative, got {n!r}")
+    try:
+        n = scalars.integer("n", n, 0)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"the number of nodes must be an int that is not negative, got {n!r}"
+        ) from None
+    scalars.filled("nodes", ids)
     if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= n):
         raise ValueError(
             f"nodes must be from 0 to {n - 1}, got {int(ids.min())} to {int(ids.max())}"

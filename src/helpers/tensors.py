@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from helpers import scalars
+
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -76,7 +78,11 @@ def warning_of(function: Callable[[], Any]) -> str | None:
     """Return the first warning of `function`, without its position in C++, or None.
 
     PyTorch shows many of its warnings only once per process; here they are shown each time.
+
+    Raises:
+        TypeError: `function` cannot be called.
     """
+    scalars.function("function", function)
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:
