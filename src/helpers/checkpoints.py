@@ -92,11 +92,13 @@ def load_checkpoint(
             Pass False for files written after `torch.serialization.set_crc32_options(False)`.
 
     Raises:
+        TypeError, ValueError: `map_location` is neither a device, a mapping nor a function.
         FileNotFoundError: the file does not exist; the message lists the files of its folder.
         CheckpointError: the file is empty, truncated, damaged or not a checkpoint, it was written
             with another pickle protocol, or it contains objects that only running code can restore.
     """
     path = Path(path)
+    _check_location(map_location)
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint {path.name} in {path.parent}: {_neighbours(path)}")
     size = path.stat().st_size
@@ -115,6 +117,16 @@ def load_checkpoint(
         if "Attempting to deserialize" in str(error):  # the file is intact, its device is missing
             raise
         raise CheckpointError(f"{path.name} {_not_plain(path, error)}") from error
+
+
+def _check_location(where: Any) -> None:
+    if isinstance(where, str):
+        try:
+            torch.device(where)
+        except RuntimeError as error:
+            raise ValueError(f"map_location must be a device such as 'cpu': {error}") from None
+    elif not (where is None or isinstance(where, torch.device | Mapping) or callable(where)):
+        raise TypeError(f"map_location must be a device, got {type(where).__name__}")
 
 
 def _not_plain(path: Path, error: Exception) -> str:
@@ -294,13 +306,22 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
     GPU states are restored for as many GPUs as there are.
 
     Raises:
-        ValueError: a state is missing. Nothing is restored then.
+        ValueError: a state is missing.
         TypeError: `state` is not a mapping, or a state is not on the CPU, as after
-            `torch.load(map_location="cuda")`.
+            `torch.load(map_location="cuda")`. After an error all states are as before.
     """
     missing = {"python", "numpy", "torch"} - scalars.mapping("state", state).keys()
     if missing:
         raise ValueError(f"expected a result of rng_state, got one without {sorted(missing)}")
+    before = rng_state()
+    try:
+        _restore(state)
+    except BaseException:
+        _restore(before)
+        raise
+
+
+def _restore(state: Mapping[str, Any]) -> None:
     random.setstate(state["python"])
     name, keys, *rest = state["numpy"]
     np.random.set_state((name, keys.numpy().astype("uint32"), *rest))

@@ -105,7 +105,7 @@ def visible_devices(value: str, installed: int) -> dict[str, int]:
         TypeError: `value` is not a text, or `installed` not an int.
         ValueError: `installed` is negative, or `value` names devices by UUID.
     """
-    if not isinstance(value, str) or not isinstance(installed, int):
+    if not isinstance(value, str) or type(installed) is not int:
         raise TypeError(f"expected a text and an int, got {value!r} and {installed!r}")
     if installed < 0:
         raise ValueError(f"installed must not be negative, got {installed}")

@@ -80,7 +80,7 @@ class H5Dataset(Dataset):
     ) -> None:
         if transform is not None:
             scalars.function("transform", transform)
-        if isinstance(keys, str) or not isinstance(keys, Iterable) or not tuple(keys):
+        if isinstance(keys, str) or not isinstance(keys, Sequence | Mapping) or not keys:
             raise ValueError(f"keys must name at least one dataset in a sequence, got {keys!r}")
         self.keys = tuple(scalars.text("each of keys", key) for key in keys)
         self.path, self.transform, self._file, self._owner = Path(path), transform, None, 0

@@ -93,7 +93,7 @@ def q_sample(x0: Tensor, t: Tensor, noise: Tensor, alpha_bars: Tensor) -> Tensor
         Shape and dtype of `x0`.
 
     Raises:
-        TypeError: `x0`, `noise` or `alpha_bars` is not a tensor.
+        TypeError: `x0`, `noise` or `alpha_bars` is not a tensor, or `noise` contains integers.
         ValueError: the shapes of data and noise differ, or an argument is invalid (see
             `per_sample`).
     """
@@ -102,6 +102,8 @@ def q_sample(x0: Tensor, t: Tensor, noise: Tensor, alpha_bars: Tensor) -> Tensor
         raise ValueError(
             f"noise must have the shape of x0, {tuple(x0.shape)}, got {tuple(noise.shape)}"
         )
+    if x0.is_floating_point():
+        scalars.floating("noise", noise)
     signal = per_sample(alpha_bars.sqrt(), t, x0)
     return signal * x0 + per_sample((1 - alpha_bars).sqrt(), t, x0) * noise
 
@@ -133,7 +135,8 @@ def reverse_step(x: Tensor, predicted: Tensor, t: int, betas: Tensor, noise: Ten
         noise: standard normal, the shape of `x`.
 
     Raises:
-        TypeError: `x` is not a floating-point tensor, or `betas` not a tensor with values.
+        TypeError: `x`, `predicted` or `noise` is not a floating-point tensor, or `betas` not a
+            tensor with values.
         ValueError: `t` is not one step of the schedule, a beta is not between 0 and 1, or the
             shapes of prediction, noise and `x` differ.
     """
@@ -149,6 +152,7 @@ def reverse_step(x: Tensor, predicted: Tensor, t: int, betas: Tensor, noise: Ten
             raise ValueError(
                 f"{name} must be a tensor of the shape of x, {tuple(x.shape)}, got {got}"
             )
+        scalars.floating(name, other)
     betas = betas.cpu().double()  # MPS has no float64
     alpha_bars = (1 - betas).cumprod(0)
     beta, left = betas[t].item(), alpha_bars[t].item()

@@ -70,7 +70,7 @@ def gcn_norm(edges: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
     Source: Kipf and Welling 2017, https://arxiv.org/abs/1609.02907
     """
-    _check_edges(edges, n)
+    _check_edges(edges), _check_ids(edges, n)
     loops = torch.arange(n, dtype=edges.dtype, device=edges.device).expand(2, n)
     edges = torch.cat([edges[:, edges[0] != edges[1]], loops], dim=1)
     scale = edges[1].bincount(minlength=n).float().rsqrt()
@@ -124,10 +124,8 @@ def batch_graphs(graphs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tenso
         raise ValueError("expected at least one graph, got none")
     for graph in graphs:
         if not isinstance(graph, tuple | list) or len(graph) != 2:
-            raise ValueError(
-                f"expected pairs (features, edges), got {type(graph).__name__}"
-                + f" of {len(graph)}" * isinstance(graph, tuple | list)
-            )
+            size = f" of {len(graph)}" if isinstance(graph, tuple | list) else ""
+            raise ValueError(f"expected pairs (features, edges), got {type(graph).__name__}{size}")
         x, edges = graph
         if not isinstance(x, Tensor) or not x.dim():
             raise ValueError(f"features must be a tensor of shape (nodes, F), got {_kind(x)}")
@@ -212,7 +210,7 @@ def negative_edges(
         TypeError: `count` is not an int.
         ValueError: `edges` is not an edge list of the graph, or it has fewer such pairs.
     """
-    _check_edges(edges, n)
+    _check_edges(edges), _check_ids(edges, n)
     low, high = edges.long().sort(dim=0).values
     taken = (low * n + high)[low != high].unique()
     free = n * (n - 1) // 2 - len(taken)
@@ -260,7 +258,6 @@ def _check_ids(ids: Tensor, n: int) -> None:
         raise ValueError(
             f"the number of nodes must be an int that is not negative, got {n!r}"
         ) from None
-    scalars.filled("nodes", ids)
     if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= n):
         raise ValueError(
             f"nodes must be from 0 to {n - 1}, got {int(ids.min())} to {int(ids.max())}"
@@ -269,10 +266,15 @@ def _check_ids(ids: Tensor, n: int) -> None:
 
 def _is_integer(value: object, dim: int, *dtypes: torch.dtype) -> bool:
     dtypes = dtypes or (torch.int64, torch.int32)
-    return isinstance(value, Tensor) and value.dim() == dim and value.dtype in dtypes
+    return (
+        isinstance(value, Tensor)
+        and value.dim() == dim
+        and value.dtype in dtypes
+        and not value.is_meta
+    )
 
 
 def _kind(value: object) -> str:
     if isinstance(value, Tensor):
-        return f"{value.dtype} of shape {tuple(value.shape)}"
+        return f"{value.dtype} of shape {tuple(value.shape)}{' on meta' * value.is_meta}"
     return type(value).__name__

@@ -123,7 +123,9 @@ class Block(nn.Module):
 
     def __init__(self, width: int, heads: int, causal: bool, dropout: float) -> None:
         super().__init__()
-        if scalars.integer("width", width, 1) % scalars.integer("heads", heads, 1):
+        width, heads = scalars.integer("width", width, 1), scalars.integer("heads", heads, 1)
+        scalars.fraction("dropout", dropout)
+        if width % heads:
             raise ValueError(f"width must be a multiple of heads, got {width} and {heads}")
         self.heads, self.causal, self.dropout = heads, causal, nn.Dropout(dropout)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -200,7 +202,11 @@ def _wide(scores: Tensor) -> Tensor:
 def _logits(model: nn.Module, ids: Tensor) -> Tensor:
     """Return the logits of a model that returns them, or an object with an attribute `logits`."""
     output = model(ids)
-    return output if isinstance(output, Tensor) else output.logits
+    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    if not isinstance(logits, Tensor) or logits.dim() != 3:
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(output).__name__
+        raise ValueError(f"the model must return logits (N, T, vocab), got {got}")
+    return logits
 
 
 def labels_of(ids: Tensor, lengths: Tensor) -> Tensor:
@@ -236,11 +242,11 @@ def next_token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> 
         reduction: as in `F.cross_entropy`.
 
     Raises:
-        TypeError: `logits` or `labels` is not a tensor.
+        TypeError: `logits` is not a floating-point tensor, or `labels` not a tensor.
         ValueError: `logits` has another number of dimensions, or `labels` another shape.
     """
     scalars.tensor("labels", labels)
-    if scalars.tensor("logits", logits).dim() != 3 or labels.shape != logits.shape[:2]:
+    if scalars.floating("logits", logits).dim() != 3 or labels.shape != logits.shape[:2]:
         raise ValueError(
             f"expected logits (N, T, vocab) and labels (N, T), got {tuple(logits.shape)} and "
             f"{tuple(labels.shape)}"

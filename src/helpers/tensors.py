@@ -105,7 +105,7 @@ def gap(x: Tensor) -> Tensor:
             dtype.
 
     Raises:
-        TypeError: `x` is not a tensor, not floating point, or has 8 bits.
+        TypeError: `x` is not a tensor with values, not floating point, or has 8 bits.
         ValueError: an element is negative, infinite or nan.
 
     Source: non-negative IEEE 754 numbers are ordered like their bit patterns.
@@ -114,7 +114,7 @@ def gap(x: Tensor) -> Tensor:
         raise TypeError(f"expected a tensor, got {type(x).__name__}")
     if not x.is_floating_point() or x.element_size() not in _BITS:
         raise TypeError(f"x must be floating point of at least 16 bits, got {x.dtype}")
-    if not ((x >= 0) & x.isfinite()).all():
+    if not ((scalars.filled("x", x) >= 0) & x.isfinite()).all():
         wrong = x[~((x >= 0) & x.isfinite())].flatten()[0].item()
         raise ValueError(f"x must be finite and not negative, got {wrong}")
     x = x.detach()

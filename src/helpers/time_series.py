@@ -99,7 +99,7 @@ class Standardizer:
         train: training part, shape (T, F) or (T,), floating point; nan counts as missing.
 
     Raises:
-        TypeError: `train` is not a tensor.
+        TypeError: `train` is not a tensor with values.
         ValueError: `train` has another number of dimensions, is not floating point, contains inf,
             or a feature has fewer than two observed values.
 
@@ -109,7 +109,7 @@ class Standardizer:
     """
 
     def __init__(self, train: Tensor) -> None:
-        _tensors(train)
+        _tensors(train), scalars.filled("train", train)
         if train.dim() not in (1, 2) or not train.is_floating_point():
             raise ValueError(
                 f"expected a floating-point tensor of shape (T,) or (T, F), got {train.dtype} of "

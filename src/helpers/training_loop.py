@@ -61,6 +61,8 @@ def fit(
     scalars.function("loss_function", loss_function), scalars.optimizer("optimizer", optimizer)
     if max_norm is not None:
         scalars.positive("max_norm", max_norm)
+    if isinstance(still, nn.Module) or not isinstance(still, Iterable):
+        raise TypeError(f"still must be a list of modules, got {type(still).__name__}")
     if epochs > 1 and isinstance(loader, Iterator):
         raise ValueError(
             "expected a loader for several epochs, got an iterator, which ends after one"
@@ -132,9 +134,9 @@ def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
         ValueError: the shapes are different ones, which `==` might silently broadcast, or C is
             below 2: compare a single logit with 0.
     """
+    scalars.tensor("scores", scores)
     if scalars.tensor("labels", labels).is_floating_point():
         raise TypeError(f"labels must be a tensor of integers, got {labels.dtype}")
-    scalars.tensor("scores", scores)
     if scores.ndim != 2 or labels.shape != scores.shape[:1] or scores.shape[1] < 2:
         raise ValueError(
             "expected scores of shape (N, C), C above 1, and labels of shape (N,), got "
