@@ -64,6 +64,19 @@ from helpers import (
     training_loop,
     views_and_copies,
 )
+from helpers.demos import convolution as convolution_demos
+from helpers.demos import cuda_semantics as device_demos
+from helpers.demos import data_loading as loading_demos
+from helpers.demos import diffusion as diffusion_demos
+from helpers.demos import generative as generative_demos
+from helpers.demos import grad_modes as mode_demos
+from helpers.demos import graphs as graph_demos
+from helpers.demos import images as image_demos
+from helpers.demos import normalization as norm_demos
+from helpers.demos import performance as speed_demos
+from helpers.demos import reproducibility as reproducibility_demos
+from helpers.demos import tensor_recipes as recipe_demos
+from helpers.demos import time_series as series_demos
 
 X = torch.ones(2, 3, 4)
 STEPS, BETAS = torch.tensor([0, 1]), torch.tensor([0.1, 0.2])
@@ -123,6 +136,12 @@ CALLS = {
     "write_clip frames": lambda v: images.write_clip("clip.avi", v),
     "decode ids": lambda v: language_models.Characters("ab").decode(v),
     "filter_logits logits": language_models.filter_logits,
+    "uses tensor": mode_demos.uses,
+    "sum_in_parts values": reproducibility_demos.sum_in_parts,
+    "Mixture centres": lambda v: diffusion_demos.Mixture(v, BETAS, 1.0, BETAS),
+    "Mixture weights": lambda v: diffusion_demos.Mixture(BETAS, v, 1.0, BETAS),
+    "Mixture alpha_bars": lambda v: diffusion_demos.Mixture(BETAS, BETAS, 1.0, v),
+    "near x": lambda v: diffusion_demos.near(v, [1.0], 0.1),
 }
 
 
@@ -228,6 +247,9 @@ MODELS = {
     "training_bytes model": language_models.training_bytes,
     "moving model": lambda v: normalization.moving(v, X),
     "alive_bytes but": alive_bytes,
+    "paths module": lambda v: convolution_demos.paths(v, (1, 4)),
+    "overlap layer": convolution_demos.overlap,
+    "neighbour_noise layer": lambda v: norm_demos.neighbour_noise(v, 2),
 }
 OPTIMIZERS = {
     "fit optimizer": lambda v: fit(optimizer=v),
@@ -365,6 +387,32 @@ COUNTS = {
     "target_distribution classes 1": lambda v: losses.target_distribution(torch.sum, v),
     "run_on_card capacity 0": lambda v: memory_caching.run_on_card(loss_of, v),
     "time_ratio rounds 1": lambda v: timing.time_ratio(float, float, v),
+    "schedule batches 1": lambda v: loading_demos.schedule(1, 1, v, 2),
+    "schedule workers 0": lambda v: loading_demos.schedule(1, 1, 2, v),
+    "schedule prefetch_factor 1": lambda v: loading_demos.schedule(1, 1, 2, 2, v),
+    "copies load 0": lambda v: device_demos.copies(v, 1, 1, 1, False),
+    "copies batches 1": lambda v: device_demos.copies(1, 1, 1, v, False),
+    "community_graph nodes 0": graph_demos.community_graph,
+    "community_graph classes 1": lambda v: graph_demos.community_graph(4, v),
+    "tower depth": lambda v: mode_demos.tower(v, 4),
+    "tower width": lambda v: mode_demos.tower(1, v),
+    "memory_by_mode batch": lambda v: mode_demos.memory_by_mode(1, v, 4),
+    "blobs n 0": generative_demos.blobs,
+    "blobs size 3": lambda v: generative_demos.blobs(1, v),
+    "new_gan latent 1": lambda v: generative_demos.new_gan(latent=v),
+    "VAE latent 1": generative_demos.VAE,
+    "random_walk n 0": series_demos.random_walk,
+    "hourly n 0": series_demos.hourly,
+    "sum_in_parts parts": lambda v: reproducibility_demos.sum_in_parts(X[0, 0], v),
+    "queue steps 0": speed_demos.queue,
+    "queue gap 0": lambda v: speed_demos.queue(gap=v),
+    "cdist_errors n 1": lambda v: recipe_demos.cdist_errors([1.0], v),
+    "cdist_errors d 1": lambda v: recipe_demos.cdist_errors([1.0], 2, v),
+    "overlap size 1": lambda v: convolution_demos.overlap(nn.Conv2d(1, 1, 1), v),
+    "patches size": image_demos.patches,
+    "statistics_noise size": norm_demos.statistics_noise,
+    "statistics_noise trials 2": lambda v: norm_demos.statistics_noise(2, v),
+    "neighbour_noise trials 2": lambda v: norm_demos.neighbour_noise(nn.Identity(), 2, v),
 }
 NUMBERS = {
     "rotary base": lambda v: attention.rotary(X, torch.arange(3), v),
@@ -398,6 +446,14 @@ NUMBERS = {
     ),
     "log step": lambda v: monitoring.Logger().log(v, {}),
     "set_forget_bias value": lambda v: sequences.set_forget_bias(nn.LSTM(2, 2), v),
+    "schedule load": lambda v: loading_demos.schedule(v, 1, 2, 2),
+    "schedule train": lambda v: loading_demos.schedule(1, v, 2, 2),
+    "community_graph inside": lambda v: graph_demos.community_graph(4, inside=v),
+    "community_graph outside": lambda v: graph_demos.community_graph(4, outside=v),
+    "hourly trend": lambda v: series_demos.hourly(4, v),
+    "cdist_errors each of offsets": lambda v: recipe_demos.cdist_errors([v], 2),
+    "Mixture std": lambda v: diffusion_demos.Mixture(BETAS, BETAS, v, BETAS),
+    "near radius": lambda v: diffusion_demos.near(BETAS, [1.0], v),
 }
 
 
