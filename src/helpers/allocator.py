@@ -23,6 +23,8 @@ from typing import Any
 
 import torch
 
+from helpers import scalars
+
 MIB = 2**20
 
 MIN_BLOCK_SIZE = 512
@@ -83,7 +85,12 @@ def segment_size(rounded: int) -> int:
 
 
 def format_size(nbytes: int) -> str:
-    """Return bytes as PyTorch's messages write them: `512 bytes`, `1.18 MiB`, `2.00 GiB`."""
+    """Return bytes as PyTorch's messages write them: `512 bytes`, `1.18 MiB`, `2.00 GiB`.
+
+    Raises:
+        TypeError: `nbytes` is not a number.
+    """
+    scalars.number("nbytes", nbytes)
     for limit, unit in ((2**10, None), (2**20, "KiB"), (2**30, "MiB")):
         if nbytes <= limit:
             return f"{nbytes} bytes" if unit is None else f"{nbytes / (limit >> 10):.2f} {unit}"
@@ -221,10 +228,12 @@ class CachingAllocator:
                 first multiple of 2 MiB after all earlier segments. Equal fits: lowest address.
 
         Raises:
-            TypeError, ValueError: `nbytes` is not an int, or is negative.
+            TypeError, ValueError: `nbytes` or `address` is not an int, or is negative.
             OutOfMemoryError: the device is full, even after free segments were released.
         """
         nbytes = _bytes(nbytes)
+        if address is not None:
+            _bytes(address, "address")
         self.events = []
         if nbytes >= ONE_EXABYTE:
             raise OutOfMemoryError("CUDA out of memory. Tried to allocate more than 1EB memory.")
@@ -481,12 +490,15 @@ def replay(
             blocks of equal size in the same way.
 
     Raises:
+        TypeError: `trace` or `addresses` is not a list.
         ValueError: the trace is malformed (see `check_trace`), or the number of addresses differs
             from the number of operations.
     """
     trace = check_trace(trace)
     if addresses is None:
         addresses = [None] * len(trace)
+    if not isinstance(addresses, Sequence):
+        raise TypeError(f"addresses must be a list, got {type(addresses).__name__}")
     if len(addresses) != len(trace):
         raise ValueError(
             f"expected an address or None for each of {len(trace)} steps, got {len(addresses)}"
@@ -531,9 +543,12 @@ def check_trace(trace: Iterable[Operation]) -> list[tuple[Any, ...]]:
     """Validate a trace and return it as a list of tuples.
 
     Raises:
+        TypeError: `trace` is no iterable.
         ValueError: an operation is unknown or has invalid arguments, mallocs a name in use, or
             frees a name that is not in use; the message gives the step.
     """
+    if not isinstance(trace, Iterable):
+        raise TypeError(f"trace must be a list of operations, got {type(trace).__name__}")
     forms = {"malloc": (str, int), "free": (str,), "empty_cache": (), "reset_peak": ()}
     checked: list[tuple[Any, ...]] = []
     names: set[str] = set()
@@ -576,10 +591,9 @@ def random_trace(seed: int, n: int = 200) -> list[tuple[Any, ...]]:
     edges between them; about one operation in 25 empties the cache.
 
     Raises:
-        ValueError: `n` is negative.
+        TypeError, ValueError: `seed` or `n` is not an int, or `n` is negative.
     """
-    if n < 0:
-        raise ValueError(f"n must not be negative, got {n}")
+    seed, n = scalars.integer("seed", seed), _bytes(n, "n")
     rng = random.Random(seed)
     edges = [0, 1, 511, 512, 513, MIB - 1, MIB, MIB + 1, 10 * MIB - 512, 10 * MIB - 1, 10 * MIB]
     held: dict[str, int] = {}

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from helpers.scalars import tensor
+from helpers import scalars
 
 
 def attention_weights(query: Tensor, key: Tensor, **options: Any) -> Tensor:
@@ -35,7 +35,7 @@ def attention_weights(query: Tensor, key: Tensor, **options: Any) -> Tensor:
         ValueError: one has fewer than two dimensions.
     """
     for name, value in (("query", query), ("key", key)):
-        if tensor(name, value).dim() < 2:
+        if scalars.tensor(name, value).dim() < 2:
             raise ValueError(f"{name} must be (..., L, E), got {tuple(value.shape)}")
     length = key.shape[-2]
     values = torch.eye(length, dtype=key.dtype, device=key.device)
@@ -61,11 +61,12 @@ def reach(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         bool, shape (L', L), on the CPU. For a causal model it is lower triangular.
 
     Raises:
-        TypeError: `x` is not a floating-point tensor, or the output is not a tensor
-            (`nn.MultiheadAttention` returns a pair).
+        TypeError: `function` cannot be called, `x` is not a floating-point tensor, or the output is
+            not a tensor (`nn.MultiheadAttention` returns a pair).
         ValueError: `x` or the output does not have three dimensions.
     """
-    if not tensor("x", x).is_floating_point():
+    scalars.function("function", function)
+    if not scalars.tensor("x", x).is_floating_point():
         raise TypeError(f"expected a floating-point input, got {x.dtype}: pass token embeddings")
     if x.dim() != 3:
         raise ValueError(f"expected an input (N, L, E), got shape {tuple(x.shape)}")
@@ -105,15 +106,20 @@ def rotary(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
         The rotated tensor, with the shape and dtype of `x`.
 
     Raises:
-        TypeError: `x` is not a floating-point tensor, or `positions` is not a tensor.
-        ValueError: E is odd, or `positions` does not broadcast with (..., L).
+        TypeError: `x` is not a floating-point tensor, `positions` is not a tensor, or `base` is not
+            a number.
+        ValueError: E is odd, `base` is not above 0, or `positions` does not broadcast with (...,
+            L).
 
     Source: RoFormer, https://arxiv.org/abs/2104.09864
     """
-    if not tensor("x", x).is_floating_point():
+    if not scalars.tensor("x", x).is_floating_point():
         raise TypeError(f"expected floating-point features, got {x.dtype}")
     if not isinstance(positions, Tensor):
         raise TypeError(f"expected positions as a tensor, got {type(positions).__name__}")
+    if not x.dim():
+        raise ValueError("expected features of shape (..., L, E), got shape ()")
+    scalars.positive("base", base)
     *sizes, width = x.shape
     if width % 2:
         raise ValueError(f"rotary needs an even number of features, got {width}")
@@ -137,10 +143,13 @@ def sinusoids(length: int, width: int, base: float = 10000.0) -> Tensor:
         2i + 1 the cosine of position / base^(2i / width).
 
     Raises:
-        ValueError: `length` or `width` is below 1.
+        TypeError: `length` or `width` is not an int, or `base` not a number.
+        ValueError: `length` or `width` is below 1, or `base` not above 0.
 
     Source: https://arxiv.org/abs/1706.03762
     """
+    length, width = scalars.integer("length", length), scalars.integer("width", width)
+    scalars.positive("base", base)
     if length < 1 or width < 1:
         raise ValueError(f"expected a length and a width of 1 or more, got {length} and {width}")
     powers = torch.arange(0, width, 2, dtype=torch.float32) / width
@@ -162,6 +171,9 @@ def backends(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> dict[
 
     Returns:
         For flash, efficient, cudnn and math: `"runs"`, or PyTorch's reason for not running it.
+
+    Raises:
+        TypeError: `query`, `key` or `value` is not a tensor.
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -171,6 +183,8 @@ def backends(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> dict[
         "cudnn": SDPBackend.CUDNN_ATTENTION,
         "math": SDPBackend.MATH,
     }
+    for name, given in (("query", query), ("key", key), ("value", value)):
+        scalars.tensor(name, given)
     results = {}
     devices = [query.device] if query.is_cuda else []
     for name, kind in kinds.items():

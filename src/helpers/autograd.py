@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from helpers import scalars
 from helpers.figures import COLORS, Figure, figure, title
 from helpers.sparse import dense_parts
 
@@ -22,15 +23,22 @@ def storage_id(tensor: torch.Tensor) -> int:
 
     `data_ptr` does not: it is 0 for every tensor on the meta device. The result is
     `UntypedStorage._cdata`, PyTorch's private address of the storage's C++ object.
+
+    Raises:
+        TypeError: `tensor` is not a tensor.
     """
-    return tensor.untyped_storage()._cdata
+    return scalars.tensor("tensor", tensor).untyped_storage()._cdata
 
 
 def saved_tensors(function: Callable[[], Any]) -> list[torch.Size]:
     """Run `function` and return the shape of each tensor that autograd saves for the backward pass.
 
     A tensor that two operations save is listed twice.
+
+    Raises:
+        TypeError: `function` cannot be called.
     """
+    scalars.function("function", function)
     shapes: list[torch.Size] = []
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -72,8 +80,13 @@ class Alive:
 
         A graph also saves weights and buffers. They take no extra memory, because the model stores
         them in any case: pass the model as `but` to exclude them.
+
+        Raises:
+            TypeError: `but` is not a module.
         """
-        own = (*but.parameters(), *but.buffers()) if but else ()
+        if but is not None:
+            scalars.module("but", but)
+        own = () if but is None else (*but.parameters(), *but.buffers())
         owned = {storage_id(part) for t in own for part in dense_parts(t)}
         parts = [part for t in self._tensors() for part in dense_parts(t)]
         sizes = {storage_id(t): t.untyped_storage().nbytes() for t in parts}
@@ -96,7 +109,11 @@ def graph(output: torch.Tensor) -> dict[Any, list[Any]]:
 
     The result is empty if `output` has no graph. Leaves appear as `AccumulateGrad` nodes, whose
     `.variable` is the leaf tensor.
+
+    Raises:
+        TypeError: `output` is not a tensor.
     """
+    scalars.tensor("output", output)
     nodes: dict[Any, list[Any]] = {}
     todo = [output.grad_fn] if output.grad_fn is not None else []
     while todo:
@@ -120,8 +137,10 @@ def draw_graphs(outputs: Mapping[str, torch.Tensor], names: Mapping[str, torch.T
     reaches is drawn as an empty dashed box.
 
     Raises:
+        TypeError: `outputs` or `names` is not a dict of tensors.
         ValueError: `outputs` is empty.
     """
+    scalars.mapping("outputs", outputs), scalars.mapping("names", names)
     if not outputs:
         raise ValueError("draw_graphs needs at least one output, got none")
     graphs = [_shorten(graph(output)) for output in outputs.values()]

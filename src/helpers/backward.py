@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from helpers import scalars
+
 
 def blame(function: Callable[[], Any]) -> dict[str, str] | None:
     """Run `function` in anomaly mode and return the forward line whose backward pass failed.
@@ -29,10 +31,12 @@ def blame(function: Callable[[], Any]) -> dict[str, str] | None:
         was overwritten; the line that overwrote it ran later.
 
     Raises:
+        TypeError: `function` cannot be called.
         Exception: the exception of `function`, if it did not come from a backward pass.
 
     Source: https://pytorch.org/docs/stable/autograd.html#anomaly-detection
     """
+    scalars.function("function", function)
     reports: list[str] = []
     with warnings.catch_warnings():
         show = warnings.showwarning

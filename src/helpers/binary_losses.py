@@ -11,6 +11,8 @@ from numbers import Real
 import torch
 from torch import Tensor
 
+from helpers import scalars
+
 
 def soft_iou_loss(
     probability: Tensor, target: Tensor, spatial_dims: int = 2, eps: float = 1e-6
@@ -42,8 +44,8 @@ def soft_iou_loss(
             or the batch is empty.
 
     Raises:
-        TypeError: `probability` or `target` is not a real tensor, `probability` is not floating
-            point, or `spatial_dims` is not an integer.
+        TypeError: `probability` or `target` is not a real tensor with values,
+            `probability` is not floating point, or `spatial_dims` is not an integer.
         ValueError: shapes differ, `spatial_dims` is below 1, `eps` is not positive and finite in
             float32, there is no batch dimension, or a value is outside [0, 1] by more than rounding
             (on a GPU this check synchronizes).
@@ -52,9 +54,7 @@ def soft_iou_loss(
     https://arxiv.org/abs/1904.00592
     """
     for name, given in (("probability", probability), ("target", target)):
-        if not isinstance(given, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(given).__name__}")
-        if given.is_complex():
+        if scalars.filled(name, given).is_complex():
             raise TypeError(f"{name} must be real, got {given.dtype}")
     if not isinstance(spatial_dims, int) or isinstance(spatial_dims, bool):
         raise TypeError(f"spatial_dims must be an integer, got {spatial_dims!r}")

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from helpers import scalars
 from helpers.sparse import dense_parts
 
 PREFIXES = ("module.", "_orig_mod.")
@@ -41,6 +42,7 @@ def save_checkpoint(state: Mapping[str, Any], path: str | os.PathLike[str]) -> N
     created.
 
     Raises:
+        TypeError: `state` is not a mapping.
         CheckpointError: `state` contains an object that `load_checkpoint` would not load, or that
             cannot be pickled, because it is neither a tensor nor a plain Python value. Nothing is
             written.
@@ -48,6 +50,7 @@ def save_checkpoint(state: Mapping[str, Any], path: str | os.PathLike[str]) -> N
 
     Source: `man 2 rename`, `man 2 fsync`.
     """
+    scalars.mapping("state", state)
     path = Path(os.path.realpath(path))  # the rename must replace the target, not the symlink
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
@@ -89,11 +92,13 @@ def load_checkpoint(
             Pass False for files written after `torch.serialization.set_crc32_options(False)`.
 
     Raises:
+        TypeError, ValueError: `map_location` is neither a device, a mapping nor a function.
         FileNotFoundError: the file does not exist; the message lists the files of its folder.
         CheckpointError: the file is empty, truncated, damaged or not a checkpoint, it was written
             with another pickle protocol, or it contains objects that only running code can restore.
     """
     path = Path(path)
+    _check_location(map_location)
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint {path.name} in {path.parent}: {_neighbours(path)}")
     size = path.stat().st_size
@@ -112,6 +117,16 @@ def load_checkpoint(
         if "Attempting to deserialize" in str(error):  # the file is intact, its device is missing
             raise
         raise CheckpointError(f"{path.name} {_not_plain(path, error)}") from error
+
+
+def _check_location(where: Any) -> None:
+    if isinstance(where, str):
+        try:
+            torch.device(where)
+        except RuntimeError as error:
+            raise ValueError(f"map_location must be a device such as 'cpu': {error}") from None
+    elif not (where is None or isinstance(where, torch.device | Mapping) or callable(where)):
+        raise TypeError(f"map_location must be a device, got {type(where).__name__}")
 
 
 def _not_plain(path: Path, error: Exception) -> str:
@@ -179,12 +194,14 @@ def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
     of old files while loading are not supported.
 
     Raises:
-        TypeError: `weights` is not a mapping from names to tensors, but for example a path.
+        TypeError: `model` is not a module, or `weights` is not a mapping from names to tensors, but
+            for example a path.
         CheckpointError: names or shapes do not match, or an entry cannot be copied without loss: it
             is on `meta`, sparse, quantized or complex and the model's is not, or the model's was
             made with `expand`. The message lists all of them, and the model is unchanged. (PyTorch
             copies what matches before it raises.)
     """
+    scalars.module("model", model)
     if not isinstance(weights, Mapping):
         raise TypeError(
             f"load_weights expects a state_dict, got {type(weights).__name__}; read a file with "
@@ -289,9 +306,22 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
     GPU states are restored for as many GPUs as there are.
 
     Raises:
-        KeyError: a state is missing.
-        TypeError: a state is not on the CPU, as after `torch.load(map_location="cuda")`.
+        ValueError: a state is missing.
+        TypeError: `state` is not a mapping, or a state is not on the CPU, as after
+            `torch.load(map_location="cuda")`. After an error all states are as before.
     """
+    missing = {"python", "numpy", "torch"} - scalars.mapping("state", state).keys()
+    if missing:
+        raise ValueError(f"expected a result of rng_state, got one without {sorted(missing)}")
+    before = rng_state()
+    try:
+        _restore(state)
+    except BaseException:
+        _restore(before)
+        raise
+
+
+def _restore(state: Mapping[str, Any]) -> None:
     random.setstate(state["python"])
     name, keys, *rest = state["numpy"]
     np.random.set_state((name, keys.numpy().astype("uint32"), *rest))
@@ -306,7 +336,11 @@ def differences(a: Any, b: Any) -> list[str]:
     Tensors must agree in type, dtype, layout, shape and bits, those on `meta` in all but the bits;
     NumPy arrays in dtype, shape and bytes. Devices may differ. A key that only one of the
     checkpoints has is listed, too.
+
+    Raises:
+        TypeError: `a` or `b` is not a mapping.
     """
+    scalars.mapping("a", a), scalars.mapping("b", b)
     return [key for key in {**a, **b} if key not in a or key not in b or not _same(a[key], b[key])]
 
 

@@ -32,9 +32,12 @@ def call(
         The result after a JSON round trip: tuples are lists, keys are strings.
 
     Raises:
+        TypeError: `function` cannot be called.
         RuntimeError: the process failed (the message has its last line) or exceeded `SECONDS`.
     """
     code = "import sys; from helpers import child; child._answer(*sys.argv[1:])"
+    if not callable(function):
+        raise TypeError(f"function must be a function, got {type(function).__name__}")
     name = function.__name__
     try:
         done = subprocess.run(
@@ -63,11 +66,12 @@ def run(program: str, folder: str | os.PathLike[str]) -> str:
         The line without the spaces around it; empty if nothing was printed.
 
     Raises:
+        TypeError: `folder` is not a path.
         subprocess.TimeoutExpired: the program exceeded `SECONDS`.
     """
     done = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=folder, env=environment(), capture_output=True, text=True, timeout=SECONDS,
+        cwd=os.fspath(folder), env=environment(), capture_output=True, text=True, timeout=SECONDS,
     )  # fmt: skip
     lines = (done.stderr if done.returncode else done.stdout).strip().splitlines()
     return lines[-1].strip() if lines else ""

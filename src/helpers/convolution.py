@@ -172,7 +172,13 @@ class ReceptiveField:
     start: int
 
     def cells(self, i: int) -> range:
-        """Return the input cells from the first to the last that output cell `i` reads."""
+        """Return the input cells from the first to the last that output cell `i` reads.
+
+        Raises:
+            TypeError: `i` is not an int.
+            ValueError: `i` is negative.
+        """
+        _integers({}, i=i)
         first = self.start + i * self.jump
         return range(first, first + self.size)
 

@@ -23,11 +23,17 @@ from torch.distributions import Distribution
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from helpers import scalars
 from helpers.fake import fake_copy, fake_tensors
 
 
 def where(tensor: Tensor) -> str:
-    """Return dtype and kind of device in words, such as `"float32, cpu"`."""
+    """Return dtype and kind of device in words, such as `"float32, cpu"`.
+
+    Raises:
+        TypeError: `tensor` is not a tensor.
+    """
+    scalars.tensor("tensor", tensor)
     return f"{str(tensor.dtype).removeprefix('torch.')}, {tensor.device.type}"
 
 
@@ -42,8 +48,7 @@ def unregistered(module: nn.Module) -> list[str]:
     Raises:
         TypeError: `module` is not a module.
     """
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"expected an nn.Module, got {type(module).__name__}")
+    scalars.module("module", module)
     registry = ("_parameters", "_buffers", "_modules")
     registered = (*module.modules(), *module.parameters(), *module.buffers())
     seen = {id(value) for value in registered}
@@ -100,7 +105,7 @@ def visible_devices(value: str, installed: int) -> dict[str, int]:
         TypeError: `value` is not a text, or `installed` not an int.
         ValueError: `installed` is negative, or `value` names devices by UUID.
     """
-    if not isinstance(value, str) or not isinstance(installed, int):
+    if not isinstance(value, str) or type(installed) is not int:
         raise TypeError(f"expected a text and an int, got {value!r} and {installed!r}")
     if installed < 0:
         raise ValueError(f"installed must not be negative, got {installed}")
@@ -164,10 +169,11 @@ def rehearse(step: Callable[..., Any], *arguments: Any) -> Rehearsal:
             refers to the parameters of its model.
 
     Raises:
-        TypeError: an argument cannot be copied, such as a lock, a generator or the iterator
-            of a DataLoader.
+        TypeError: `step` cannot be called, or an argument cannot be copied, such as a lock, a
+            generator or the iterator of a DataLoader.
         RuntimeError: this PyTorch is not built for the device that the step names.
     """
+    scalars.function("step", step)
     copies = None
     quiet = patch.object(torch.cuda, "synchronize", lambda *_: None)
     pageable = patch.object(Tensor, "pin_memory", lambda tensor, *_: tensor)

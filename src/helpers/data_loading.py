@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, get_worker_info
 
+from helpers import scalars
 from helpers.sparse import dense_parts
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class H5Dataset(Dataset):
         transform: called with the tuple of tensors; returns the sample.
 
     Raises:
-        TypeError: a shape is not a tuple or list.
+        TypeError: a key is not a str, a shape is not a tuple or list, or `transform` cannot be
+            called.
         FileNotFoundError: the file does not exist.
         OSError: the file is truncated, or not an HDF5 file.
         ValueError: a dataset is missing or is a single value, or shapes or numbers of rows differ.
@@ -76,10 +78,12 @@ class H5Dataset(Dataset):
         keys: Sequence[str] | Mapping[str, tuple[int, ...]],
         transform: Callable[[tuple], Any] | None = None,
     ) -> None:
-        self.path, self.keys, self.transform = Path(path), tuple(keys), transform
-        self._file, self._owner = None, 0
-        if isinstance(keys, str) or not self.keys:
+        if transform is not None:
+            scalars.function("transform", transform)
+        if isinstance(keys, str) or not isinstance(keys, Sequence | Mapping) or not keys:
             raise ValueError(f"keys must name at least one dataset in a sequence, got {keys!r}")
+        self.keys = tuple(scalars.text("each of keys", key) for key in keys)
+        self.path, self.transform, self._file, self._owner = Path(path), transform, None, 0
         shapes = keys if isinstance(keys, Mapping) else {}
         for key, shape in shapes.items():
             if not isinstance(shape, tuple | list):
@@ -191,10 +195,15 @@ def chunk_reads(path: str | Path, key: str, indices: Sequence[int], cache: int =
 
     Raises:
         FileNotFoundError, KeyError, IndexError: there is no such file, dataset or row.
-        ValueError: `indices` is empty, or the dataset is not chunked.
+        TypeError: `key` is not a str, `indices` no list of ints, or `cache` not an int.
+        ValueError: `indices` is empty, `cache` is negative, or the dataset is not chunked.
     """
     import h5py
 
+    scalars.text("key", key), scalars.integer("cache", cache, 0)
+    if not isinstance(indices, Iterable):
+        raise TypeError(f"indices must be a list of rows, got {type(indices).__name__}")
+    indices = [scalars.integer("each of indices", index) for index in indices]
     if len(indices) == 0:
         raise ValueError("chunk_reads needs at least one index, got none")
     fetched = _fetched(Path(path), key, indices, cache)
@@ -238,8 +247,13 @@ def fresh_rng(worker: int) -> None:
 
     It is seeded with the seed that PyTorch chose when this worker started. If the worker has a
     `Subset`, the dataset in it gets the generator.
+
+    Raises:
+        ValueError: it is called outside of a worker.
     """
     info = get_worker_info()
+    if info is None:
+        raise ValueError("expected a call in a worker: pass fresh_rng as worker_init_fn")
     dataset = info.dataset
     while isinstance(dataset, Subset):
         dataset = dataset.dataset
@@ -278,10 +292,10 @@ def shared_memory_needed(batch: Any, workers: int, prefetch_factor: int | None =
         TypeError: `workers` or `prefetch_factor` is not an integer.
         ValueError: `workers` is negative, or `prefetch_factor` is below 1.
     """
-    workers = operator.index(workers)
+    workers = scalars.integer("workers", workers)
     if workers == 0 and prefetch_factor is None:
         return 0
-    prefetch_factor = operator.index(prefetch_factor)
+    prefetch_factor = scalars.integer("prefetch_factor", prefetch_factor)
     if workers < 0 or prefetch_factor < 1:
         raise ValueError(
             "expected workers >= 0 and prefetch_factor >= 1, "

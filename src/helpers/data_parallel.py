@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import scatter_gather
 
+from helpers import scalars
+
 
 def scatter(inputs: Any, replicas: int, dim: int = 0) -> list[Any]:
     """Split every tensor in `inputs` into at most `replicas` chunks along `dim`.
@@ -30,10 +32,10 @@ def scatter(inputs: Any, replicas: int, dim: int = 0) -> list[Any]:
 
     Raises:
         ValueError: `replicas` is smaller than 1, or a tensor has no dimensions.
-        TypeError: `replicas` is not an integer, or a dict cannot be built from pairs, such as a
-            `defaultdict`, as in PyTorch.
+        TypeError: `replicas` or `dim` is not an integer, or a dict cannot be built from pairs, such
+            as a `defaultdict`, as in PyTorch.
     """
-    _require_count(replicas)
+    _require_count(replicas), scalars.integer("dim", dim)
     if isinstance(inputs, Tensor):
         if inputs.dim() == 0:
             raise ValueError("expected tensors with a batch dimension, got one of shape ()")
@@ -56,8 +58,7 @@ def _require_count(replicas: Any) -> None:
 
 
 def _require_module(module: Any) -> None:
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"module must be an nn.Module, got {type(module).__name__}")
+    scalars.module("module", module)
 
 
 def _like(sequence: Any, members: Iterable[Any]) -> Any:
@@ -127,9 +128,10 @@ def gather(outputs: Sequence[Any], dim: int = 0) -> Any:
 
     Raises:
         ValueError: `outputs` is empty, or the outputs differ in structure.
-        TypeError: `outputs` is not a list or tuple, or an output is not a tensor, None, or a tuple,
-            list or dict of them.
+        TypeError: `outputs` is not a list or tuple, `dim` is not an integer, or an output is not a
+            tensor, None, or a tuple, list or dict of them.
     """
+    scalars.integer("dim", dim)
     if not isinstance(outputs, list | tuple):
         raise TypeError(f"gather expects a list of outputs, got {type(outputs).__name__}")
     if not outputs:
@@ -181,7 +183,7 @@ class StandIn(nn.DataParallel):
         dim: the batch dimension.
 
     Raises:
-        TypeError: `module` is not a module, or `replicas` is not an integer.
+        TypeError: `module` is not a module, or `replicas` or `dim` is not an integer.
         ValueError: `replicas` is smaller than 1.
     """
 
@@ -190,6 +192,7 @@ class StandIn(nn.DataParallel):
     ) -> None:
         _require_module(module)
         _require_count(replicas)
+        scalars.integer("dim", dim)
         nn.Module.__init__(self)
         self.module, self.dim = module, dim
         self.device_ids, self.output_device = list(range(replicas)), 0

@@ -51,11 +51,13 @@ def overfit(model: nn.Module, loss: Loss, optimizer: Optimizer, steps: int = 200
     above 0.
 
     Raises:
+        TypeError: an argument is of another kind.
         ValueError: the loss is not a single number, or `steps` is below 1.
         RuntimeError: the loss has no graph.
     """
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
+    steps = scalars.integer("steps", steps, 1)
+    scalars.module("model", model), scalars.optimizer("optimizer", optimizer)
+    scalars.function("loss", loss)
     losses = []
     with _undone(model, optimizer):
         for _ in range(steps):
@@ -142,7 +144,13 @@ def movement(model: nn.Module, loss: Loss, optimizer: Optimizer) -> dict[str, st
     `"learning rate is 0"`, `"step is rounded away"` (too small for the parameter's dtype). If a
     parameter changes without a gradient, by weight decay or momentum, the reason is appended. A
     parameter shared by two modules is listed under its first name.
+
+    Raises:
+        TypeError: an argument is of another kind.
+        ValueError: the loss is not a single number.
     """
+    scalars.module("model", model), scalars.optimizer("optimizer", optimizer)
+    scalars.function("loss", loss)
     groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
     changes = {}
     with _undone(model, optimizer):
@@ -197,14 +205,17 @@ def neighbours(model: Callable[[Tensor], Tensor], x: Tensor, sample: int = -1) -
     embedding.
 
     Raises:
-        TypeError: `x` is not a tensor, or `sample` is not an int.
-        ValueError: `x` or the output is not floating point, or `model(x)` is not one tensor with
-            as many samples as `x`.
+        TypeError: `model` cannot be called, `x` is not a tensor, or `sample` is not an int.
+        ValueError: `x` has no samples; `x` or the output is not floating point, or `model(x)` is
+            not one tensor with as many samples as `x`.
         IndexError: there is no such `sample`.
     """
     if not isinstance(sample, Integral) or isinstance(sample, bool):
         raise TypeError(f"sample must be an int, got {type(sample).__name__}")
-    if not scalars.tensor("x", x).is_floating_point():
+    scalars.function("model", model)
+    if not scalars.tensor("x", x).dim():
+        raise ValueError("x must have the shape (N, ...), got ()")
+    if not x.is_floating_point():
         raise ValueError(f"x must be of a floating point type, got {x.dtype}")
     with torch.inference_mode(False), torch.enable_grad(), _random_state([x]):
         x = x.detach().clone().requires_grad_()
@@ -237,7 +248,11 @@ def broadcasting_lines(function: Callable[[], Any]) -> list[str]:
 
     Returns:
         `"(8, 1) and (8,) give (8, 8) in: loss = ((pred - y) ** 2).mean()"`, each line once.
+
+    Raises:
+        TypeError: `function` cannot be called.
     """
+    scalars.function("function", function)
     reports: dict[str, None] = {}
 
     class Watch(TorchDispatchMode):
@@ -338,7 +353,13 @@ def first_nonfinite(
     Returns:
         The origin, or None if no operation produced one. The loss of a label whose logit is masked
         with -inf is infinite, and not reported.
+
+    Raises:
+        TypeError: `function` cannot be called, or `model` is not a module.
     """
+    scalars.function("function", function)
+    if model is not None:
+        scalars.module("model", model)
     watch = _Finite(infinities)
     nonfinite = []
     with ExitStack() as stack:
@@ -534,9 +555,13 @@ def first_difference(
 
     Raises:
         ValueError: both models have submodules, and no submodule of the same name runs in both.
-        TypeError: a model returns no tensor, so that the outputs cannot be compared.
+        TypeError: a model is not a module, `rtol` not a number or `names` not a mapping; or a model
+            returns no tensor, so that the outputs cannot be compared.
     """
-    renamed = dict(names or {})
+    scalars.module("first", first), scalars.module("second", second)
+    if not scalars.number("rtol", rtol) >= 0:
+        raise ValueError(f"rtol must be at least 0, got {rtol}")
+    renamed = dict(scalars.mapping("names", {} if names is None else names))
     one, two = (_record(model, inputs, named) for model in (first, second))
     shared = [(key, (renamed.get(key[0], key[0]), key[1])) for key in one]
     shared = [(mine, theirs) for mine, theirs in shared if theirs in two]
@@ -623,7 +648,11 @@ def census(model: nn.Module, *others: Any) -> dict[str, list[str]]:
     by `to()` and are marked. `others` are further containers (a batch, `optimizer.state_dict()`);
     their tensors have a path, such as `"[0]['image']"`. No values are read, so lazy, fake and meta
     tensors are accepted.
+
+    Raises:
+        TypeError: `model` is not a module.
     """
+    scalars.module("model", model)
     groups: dict[str, list[str]] = defaultdict(list)
 
     def add(name: str, t: Tensor) -> None:
@@ -671,10 +700,11 @@ def leaks(step: Callable[[], Any], rounds: int = 4) -> dict[str, int]:
     larger. Tensors that other threads create are not seen.
 
     Raises:
+        TypeError: `step` cannot be called, or `rounds` is not an int.
         ValueError: `rounds` is below 3, too few to tell growth from replacement.
     """
-    if rounds < 3:
-        raise ValueError(f"rounds must be at least 3, got {rounds}")
+    scalars.function("step", step)
+    rounds = scalars.integer("rounds", rounds, 3)
     created: list[dict[int, tuple[Any, str, int]]] = []
 
     class Watch(TorchDispatchMode):
@@ -719,9 +749,14 @@ def watchdog(seconds: float, path: str | os.PathLike, exit: bool = False) -> Ite
     runs, and in a notebook. The block continues; with `exit=True` the process ends. A process has
     one such timer.
 
+    Raises:
+        TypeError: `seconds` is not a number, or `path` not a path.
+        ValueError: `seconds` is not above 0, or infinite.
+
     Source: https://docs.python.org/3/library/faulthandler.html
     """
-    with open(path, "w") as file:
+    scalars.positive("seconds", scalars.finite("seconds", seconds))
+    with open(os.fspath(path), "w") as file:
         faulthandler.dump_traceback_later(seconds, exit=exit, file=file)
         try:
             yield

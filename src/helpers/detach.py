@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from torch import nn
 
+from helpers import scalars
+
 
 def gradients(module: nn.Module) -> dict[str, bool]:
-    """Return for each parameter of `module`, by name, whether its `.grad` is set (not None)."""
-    return {name: p.grad is not None for name, p in module.named_parameters()}
+    """Return for each parameter of `module`, by name, whether its `.grad` is set (not None).
+
+    Raises:
+        TypeError: `module` is not a module.
+    """
+    named = scalars.module("module", module).named_parameters()
+    return {name: p.grad is not None for name, p in named}

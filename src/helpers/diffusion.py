@@ -12,7 +12,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from helpers.scalars import tensor
+from helpers import scalars
 
 
 def noise_schedule(steps: int, first: float = 0.1, last: float = 20.0) -> Tensor:
@@ -31,6 +31,7 @@ def noise_schedule(steps: int, first: float = 0.1, last: float = 20.0) -> Tensor
         alpha-bars: the share of the data's variance that is left after each step.
 
     Raises:
+        TypeError: `first` or `last` is not a number.
         ValueError: `steps` is not an int or below 2, or not 0 < first <= last, both finite.
 
     Source: Ho et al. 2020, section 4; for the scaling with the number of steps, Dhariwal and Nichol
@@ -38,6 +39,7 @@ def noise_schedule(steps: int, first: float = 0.1, last: float = 20.0) -> Tensor
     """
     if not isinstance(steps, Integral) or steps < 2:
         raise ValueError(f"steps must be an int of at least 2, got {steps!r}")
+    scalars.number("first", first), scalars.number("last", last)
     if not 0 < first <= last < math.inf:
         raise ValueError(f"expected 0 < first <= last, both finite, got {first} and {last}")
     betas = torch.linspace(first / steps, last / steps, steps, dtype=torch.float64)
@@ -58,9 +60,11 @@ def per_sample(values: Tensor, t: Tensor, like: Tensor) -> Tensor:
             this check synchronizes), `values` has another number of dimensions, or `like` contains
             integers or has no batch dimension.
     """
-    if tensor("the coefficients", values).dim() != 1:
+    if scalars.tensor("the coefficients", values).dim() != 1:
         raise ValueError(f"the coefficients must have shape (T,), got {tuple(values.shape)}")
-    if not tensor("the data", like).dim() or not (like.is_floating_point() or like.is_complex()):
+    if not scalars.tensor("the data", like).dim() or not (
+        like.is_floating_point() or like.is_complex()
+    ):
         raise ValueError(
             f"the data must be floating point, of shape (N, ...), got {like.dtype} of shape "
             f"{tuple(like.shape)}: convert images, for example by x / 127.5 - 1"
@@ -89,22 +93,24 @@ def q_sample(x0: Tensor, t: Tensor, noise: Tensor, alpha_bars: Tensor) -> Tensor
         Shape and dtype of `x0`.
 
     Raises:
-        TypeError: `x0`, `noise` or `alpha_bars` is not a tensor.
+        TypeError: `x0`, `noise` or `alpha_bars` is not a tensor, or `noise` contains integers.
         ValueError: the shapes of data and noise differ, or an argument is invalid (see
             `per_sample`).
     """
-    tensor("alpha_bars", alpha_bars)
-    if tensor("x0", x0).shape != tensor("noise", noise).shape:
+    scalars.tensor("alpha_bars", alpha_bars), scalars.tensor("noise", noise)
+    if scalars.tensor("x0", x0).shape != noise.shape:
         raise ValueError(
             f"noise must have the shape of x0, {tuple(x0.shape)}, got {tuple(noise.shape)}"
         )
+    if x0.is_floating_point():
+        scalars.floating("noise", noise)
     signal = per_sample(alpha_bars.sqrt(), t, x0)
     return signal * x0 + per_sample((1 - alpha_bars).sqrt(), t, x0) * noise
 
 
 def _check_betas(betas: Tensor) -> None:
     if (
-        tensor("betas", betas).dim() != 1
+        scalars.filled("betas", betas).dim() != 1
         or not len(betas)
         or not bool(((betas > 0) & (betas < 1)).all())
     ):
@@ -129,12 +135,13 @@ def reverse_step(x: Tensor, predicted: Tensor, t: int, betas: Tensor, noise: Ten
         noise: standard normal, the shape of `x`.
 
     Raises:
-        TypeError: `x` or `betas` is not a tensor.
+        TypeError: `x`, `predicted` or `noise` is not a floating-point tensor, or `betas` not a
+            tensor with values.
         ValueError: `t` is not one step of the schedule, a beta is not between 0 and 1, or the
             shapes of prediction, noise and `x` differ.
     """
     _check_betas(betas)
-    tensor("x", x)
+    scalars.floating("x", x)
     if isinstance(t, Tensor) and t.numel() == 1:
         t = t.item()
     if isinstance(t, bool) or not isinstance(t, Integral) or not 0 <= t < len(betas):
@@ -145,6 +152,7 @@ def reverse_step(x: Tensor, predicted: Tensor, t: int, betas: Tensor, noise: Ten
             raise ValueError(
                 f"{name} must be a tensor of the shape of x, {tuple(x.shape)}, got {got}"
             )
+        scalars.floating(name, other)
     betas = betas.cpu().double()  # MPS has no float64
     alpha_bars = (1 - betas).cumprod(0)
     beta, left = betas[t].item(), alpha_bars[t].item()
@@ -173,9 +181,15 @@ def ddpm_sample(
         Shape `shape`, float32 (float64 if the model returns that).
 
     Raises:
-        ValueError: a beta is not between 0 and 1, or the model's output has another shape than `x`.
+        TypeError: `model` cannot be called, `shape` contains no ints, or `betas` is not a tensor.
+        ValueError: a beta is not between 0 and 1, `shape` is empty, or the model's output has
+            another shape than `x`.
     """
     _check_betas(betas)
+    scalars.function("model", model)
+    if not isinstance(shape, Sequence) or not shape:
+        raise ValueError(f"shape must be a tuple such as (16, 2), got {shape!r}")
+    shape = [scalars.integer("each size of shape", size, 0) for size in shape]
     options = {"generator": generator, "device": betas.device, "dtype": torch.float32}
     x = torch.randn(*shape, **options)
     for t in range(len(betas) - 1, -1, -1):
@@ -197,11 +211,14 @@ def time_embedding(t: Tensor, width: int, longest: float = 10_000.0) -> Tensor:
         Shape (N, width), float32.
 
     Raises:
+        TypeError: `width` is not an int, or `longest` not a number.
         ValueError: `width` is odd or below 2, `longest` is not above 0, or `t` has another number
             of dimensions.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
     """
+    width = scalars.integer("width", width)
+    scalars.finite("longest", longest)
     if width < 2 or width % 2:
         raise ValueError(f"width must be even and at least 2, got {width}")
     if not longest > 0:
@@ -224,13 +241,14 @@ def guided(conditional: Tensor, unconditional: Tensor, scale: float) -> Tensor:
         scale: 0: unconditional, 1: conditional, above 1: guided. The paper's w is `scale - 1`.
 
     Raises:
-        TypeError: a prediction is not a tensor.
+        TypeError: a prediction is not a floating-point tensor, or `scale` not a number.
         ValueError: the shapes differ.
 
     Source: Ho and Salimans 2022, "Classifier-Free Diffusion Guidance",
     https://arxiv.org/abs/2207.12598
     """
-    tensor("conditional", conditional), tensor("unconditional", unconditional)
+    scalars.floating("conditional", conditional)
+    scalars.floating("unconditional", unconditional), scalars.number("scale", scale)
     if conditional.shape != unconditional.shape:
         raise ValueError(
             f"both predictions must have the same shape, got {tuple(conditional.shape)} and "

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from helpers import scalars
+
 if TYPE_CHECKING:
     from torch.utils.data import TensorDataset
 
@@ -24,9 +26,12 @@ def load(classes: Iterable[int] = range(10)) -> tuple[Tensor, Tensor]:
         numbered from 0 in the order of `classes`.
 
     Raises:
+        TypeError: `classes` is not a list of ints.
         ValueError: `classes` is empty, repeats a class, or contains one that is not 0 to 9.
     """
-    digits = list(classes)
+    if not isinstance(classes, Iterable):
+        raise TypeError(f"classes must be a list of digits, got {type(classes).__name__}")
+    digits = [scalars.integer("each of classes", digit) for digit in classes]
     if not digits or len(set(digits)) < len(digits) or not set(digits) <= set(range(10)):
         raise ValueError(f"classes must be different digits from 0 to 9, got {digits}")
     x, y = _all()
@@ -47,11 +52,13 @@ def split(validation: int = 360) -> tuple[TensorDataset, TensorDataset]:
         from 0 to 9. `.tensors` contains all images and all labels of a dataset.
 
     Raises:
+        TypeError: `validation` is not an int.
         ValueError: one of the sets would be empty.
     """
     from torch.utils.data import TensorDataset
 
     x, y = load()
+    validation = scalars.integer("validation", validation)
     if not 0 < validation < len(x):
         raise ValueError(f"validation must be from 1 to {len(x) - 1}, got {validation}")
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))

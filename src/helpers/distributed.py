@@ -18,6 +18,8 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from helpers import scalars
+
 T = TypeVar("T")
 
 
@@ -173,8 +175,7 @@ def differences(model: nn.Module) -> list[str]:
     """
     import torch.distributed as dist
 
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"expected a module, got {type(model).__name__}")
+    scalars.module("model", model)
     _grouped()
     state = {k: v for k, v in model.state_dict().items() if isinstance(v, torch.Tensor)}
     kinds = {k: _kind(v) for k, v in state.items()}

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from helpers import scalars
+
 
 def out_of_range(ids: Tensor, table: nn.Embedding | nn.EmbeddingBag) -> dict[tuple[int, ...], int]:
     """Return the positions and values of the IDs for which an embedding has no row.
@@ -22,14 +24,14 @@ def out_of_range(ids: Tensor, table: nn.Embedding | nn.EmbeddingBag) -> dict[tup
         From the index of each such ID in `ids` to the ID; an empty dict if a lookup succeeds.
 
     Raises:
-        TypeError: `ids` is not a tensor of integers, or `table` is not an embedding.
+        TypeError: `ids` is not a tensor of integers with values, or `table` is not an embedding.
     """
-    if not hasattr(table, "num_embeddings"):
+    if isinstance(table, type) or not hasattr(table, "num_embeddings"):
         raise TypeError(f"table must be an embedding, got {type(table).__name__}")
     if not isinstance(ids, Tensor):
         raise TypeError(f"ids must be a tensor of integers, got {type(ids).__name__}")
     if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
         raise TypeError(f"ids must be a tensor of integers, got {ids.dtype}")
-    ids = ids.cpu().long()
+    ids = scalars.filled("ids", ids).cpu().long()
     outside = (ids < 0) | (ids >= table.num_embeddings)
     return {tuple(where): int(ids[tuple(where)]) for where in outside.nonzero().tolist()}

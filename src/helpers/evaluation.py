@@ -19,24 +19,33 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from helpers import scalars
+
 
 @contextlib.contextmanager
 def preserve_modes(model: nn.Module) -> Iterator[nn.Module]:
     """Restore the training mode of every submodule after the block, also after an error.
 
     `model.train()` at the end would also switch a BatchNorm layer that was frozen on purpose.
+
+    Raises:
+        TypeError: `model` is not a module.
     """
-    modes = [(module, module.training) for module in model.modules()]
+    modes = [(part, part.training) for part in scalars.module("model", model).modules()]
     try:
         yield model
     finally:
-        for module, training in modes:
-            module.training = training
+        for part, training in modes:
+            part.training = training
 
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[nn.Module]:
-    """Use evaluation mode without gradients in the block; restore every submodule's mode after."""
+    """Use evaluation mode without gradients in the block; restore every submodule's mode after.
+
+    Raises:
+        TypeError: `model` is not a module.
+    """
     with preserve_modes(model), torch.no_grad():
         yield model.eval()
 
@@ -58,7 +67,8 @@ def confusion_matrix(
         int64, shape (num_classes, num_classes), on the device of `target`.
 
     Raises:
-        TypeError: an argument is not a tensor, or does not contain integers.
+        TypeError: an argument is not a tensor, or does not contain integers; `num_classes` or
+            `ignore_index` is not an int.
         ValueError: the shapes differ, `num_classes` is not positive or a class is out of range.
     """
     for name, t in (("target", target), ("prediction", prediction)):
@@ -70,6 +80,9 @@ def confusion_matrix(
             f"expected one shape, got target {tuple(target.shape)} "
             f"and prediction {tuple(prediction.shape)}"
         )
+    num_classes = scalars.integer("num_classes", num_classes)
+    if ignore_index is not None:
+        ignore_index = scalars.integer("ignore_index", ignore_index)
     if num_classes < 1:
         raise ValueError(f"expected at least one class, got {num_classes}")
     target, prediction = target.flatten().long(), prediction.flatten().long()
@@ -104,9 +117,11 @@ def scores(matrix: Tensor, zero_division: float = math.nan) -> Scores:
             never occurs has no recall, and a class of both kinds has no F1.
 
     Raises:
+        TypeError: `matrix` is not a tensor, or `zero_division` not a number.
         ValueError: `matrix` is not square.
     """
     matrix = _counts(matrix)
+    scalars.number("zero_division", zero_division)
     hits, support, predicted = matrix.diag(), matrix.sum(1), matrix.sum(0)
     return Scores(
         _ratio(hits, predicted, zero_division),
@@ -128,6 +143,7 @@ def averages(matrix: Tensor, zero_division: float | None = None) -> dict[str, li
             0. A number replaces both, and nan leaves both out, as in scikit-learn.
 
     Raises:
+        TypeError: `matrix` is not a tensor, or `zero_division` not a number.
         ValueError: `matrix` is not square.
     """
     matrix = _counts(matrix)
@@ -156,9 +172,11 @@ def most_confused(matrix: Tensor, k: int = 5) -> list[tuple[int, int, int]]:
     Counts of zero are left out, so there may be fewer. Equal counts come in reading order.
 
     Raises:
+        TypeError: `matrix` is not a tensor, or `k` not an int.
         ValueError: `matrix` is not square or `k` is negative.
     """
     matrix = _counts(matrix)
+    k = scalars.integer("k", k)
     if k < 0:
         raise ValueError(f"expected k of at least 0, got {k}")
     mistakes = matrix - matrix.diag().diag()
@@ -181,7 +199,8 @@ def top_k_accuracy(logits: Tensor, target: Tensor, k: int) -> float:
         k: 1 ... C.
 
     Raises:
-        TypeError: an argument is not a tensor, or `target` does not contain integers.
+        TypeError: an argument is not a tensor, `target` does not contain integers, or `k` is not an
+            int.
         ValueError: another shape, no samples, nan, a class out of range, or another k.
     """
     for name, t in (("logits", logits), ("target", target)):
@@ -192,6 +211,7 @@ def top_k_accuracy(logits: Tensor, target: Tensor, k: int) -> float:
             f"got {tuple(logits.shape)} and {tuple(target.shape)}"
         )
     classes = logits.shape[1]
+    k = scalars.integer("k", k)
     if not 1 <= k <= classes:
         raise ValueError(f"expected k from 1 to the {classes} classes, got {k}")
     if not len(target):
@@ -265,7 +285,7 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = 10) -> list[Bin
         bins: number of bins of equal width; an edge belongs to the bin above it, 1 to the last.
 
     Raises:
-        TypeError: an argument is not a tensor.
+        TypeError: an argument is not a tensor, or `bins` not an int.
         ValueError: another shape, no samples, fewer than one bin, a confidence outside [0, 1], or
             classes instead of booleans.
     """
@@ -278,6 +298,7 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = 10) -> list[Bin
         )
     if not ((correct == 0) | (correct == 1)).all():
         raise ValueError("expected correct as booleans, got other values: compare with the labels")
+    bins = scalars.integer("bins", bins)
     if bins < 1:
         raise ValueError(f"expected at least one bin, got {bins}")
     if not ((confidence >= 0) & (confidence <= 1)).all():
@@ -316,10 +337,14 @@ def write_report(
     file only when it is complete.
 
     Raises:
+        TypeError: `matrix` is not a tensor, `names` not a list, or `confused` not an int.
         ValueError: `matrix` is not square or `names` has another length.
         OSError: the file cannot be written; an older one is unchanged.
     """
     matrix = _counts(matrix)
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise TypeError(f"names must be a list, got {type(names).__name__}")
+    confused = scalars.integer("confused", confused)
     if len(names) != len(matrix):
         raise ValueError(f"expected {len(matrix)} names, got {len(names)}")
     path = Path(path)
@@ -350,6 +375,7 @@ def write_report(
 def _is_tensor(name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"expected a tensor as {name}, got {type(value).__name__}: torch.as_tensor")
+    scalars.filled(name, value)
 
 
 def _counts(matrix: Tensor) -> Tensor:

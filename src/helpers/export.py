@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from helpers import scalars
 from helpers.evaluation import preserve_modes
 
 _DTYPES = {
@@ -89,7 +90,11 @@ def why_not(model: nn.Module, *example: Any, dynamic_shapes: Any = None) -> str 
 
     Returns:
         The type of the error and the sentence that states the reason.
+
+    Raises:
+        TypeError: `model` is not a module.
     """
+    scalars.module("model", model)
     copies = _cloned(example)  # a failed export marks its example
     try:
         with quiet():
@@ -111,7 +116,13 @@ def _cloned(value: Any) -> Any:
 
 
 def error_reason(error: Exception) -> str:
-    """Return the type of an error and the sentence of its message that states the reason."""
+    """Return the type of an error and the sentence of its message that states the reason.
+
+    Raises:
+        TypeError: `error` is not an exception.
+    """
+    if not isinstance(error, BaseException):
+        raise TypeError(f"error must be an exception, got {type(error).__name__}")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
     line = lines[-1] if "TorchScript" in lines[0] else lines[0]
     if line.endswith(":") and len(lines) > 1:
@@ -500,12 +511,19 @@ def load_release(
             rounding.
 
     Raises:
-        TypeError: `build` is a model and not its class.
+        TypeError: `build` is a model and not its class, or cannot be called; a tolerance is not a
+            number.
+        ValueError: a tolerance is negative or nan.
         ReleaseError: a file is missing or damaged, `build` does not accept the saved `config`, the
             weights do not match, or the example fails or gives other logits.
     """
     if isinstance(build, nn.Module):
         raise TypeError("expected the model's class or a function as build, got a model")
+    if not callable(build):
+        raise TypeError(f"expected a class or a function as build, got {type(build).__name__}")
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if not scalars.number(name, tolerance) >= 0:
+            raise ValueError(f"{name} must be at least 0, got {tolerance}")
     folder = Path(folder)
     names = ("release.json", "weights.safetensors", "example.safetensors")
     if missing := [name for name in names if not (folder / name).is_file()]:

@@ -160,12 +160,17 @@ def figure(
         The figure, and the result of `subplots`: one result if `panels` is None, else a list.
 
     Raises:
+        TypeError: `panels` is not an int, or `size` not a tuple.
         ValueError: `panels` is less than 1, or the number of sizes differs from it.
     """
     import matplotlib
     from matplotlib.figure import Figure as Panel
 
     count = 1 if panels is None else panels
+    if not isinstance(count, int) or not isinstance(size, Sequence) or not size:
+        raise TypeError(
+            f"expected a number of panels, and a size as a tuple: got {panels!r} and {size!r}"
+        )
     sizes = [size] * count if isinstance(size[0], int | float) else list(size)
     if count < 1 or len(sizes) != count:
         raise ValueError(f"a figure needs a panel, and a size of each: got {panels} and {size}")
@@ -204,9 +209,14 @@ def draw_curves(
         chinese: see `figure`.
 
     Raises:
+        TypeError: `curves` is not a dict, or a label not a str.
         ValueError: `curves` is empty or contains more than four curves.
     """
     styles = [("teal", "-", "o"), ("orange", "--", "s"), ("grey", ":", "^"), ("black", "-.", "")]
+    if not isinstance(curves, Mapping):
+        raise TypeError(f"curves must be a dict, got {type(curves).__name__}")
+    if not isinstance(xlabel, str) or not isinstance(ylabel, str):
+        raise TypeError(f"expected labels as text, got {xlabel!r} and {ylabel!r}")
     if not 1 <= len(curves) <= len(styles):
         raise ValueError(f"draw_curves needs 1 to {len(styles)} curves, got {len(curves)}")
     drawing, axis = figure(chinese=chinese)

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from helpers import scalars
 from helpers.checkpoints import differences
 
 # ---------------------------------------------------------------- look at a fine-tuning
@@ -33,7 +34,11 @@ def audit(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, str]:
     changes it; `statistics move` if a BatchNorm layer without trainable parameters is in training
     mode, so that its running statistics change. Parameters in the optimizer that are not in the
     model are counted in a last line.
+
+    Raises:
+        TypeError: `model` is not a module, or `optimizer` not an optimizer.
     """
+    scalars.module("model", model), scalars.optimizer("optimizer", optimizer)
     rates = {id(p): g["lr"] for g in optimizer.param_groups for p in g["params"]}
     states = {name: _state([p], [], rates) for name, p in model.named_parameters(recurse=False)}
     for name, child in model.named_children():
@@ -65,8 +70,12 @@ def _moves(module: nn.Module) -> bool:
 
 
 def keep(model: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of the state of `model`, to compare with later (see `changed`)."""
-    return copy.deepcopy(model.state_dict())
+    """Return a copy of the state of `model`, to compare with later (see `changed`).
+
+    Raises:
+        TypeError: `model` is not a module.
+    """
+    return copy.deepcopy(scalars.module("model", model).state_dict())
 
 
 def changed(before: dict[str, Tensor], model: nn.Module) -> list[str]:
@@ -74,8 +83,12 @@ def changed(before: dict[str, Tensor], model: nn.Module) -> list[str]:
 
     `before` is a copy of `model.state_dict()`; entries that only one of the two has count as
     changed. Values are compared bit for bit.
+
+    Raises:
+        TypeError: `before` is not a mapping, or `model` is not a module.
     """
-    keys = differences(before, model.state_dict())
+    scalars.mapping("before", before)
+    keys = differences(before, scalars.module("model", model).state_dict())
     return list(dict.fromkeys(key.partition(".")[0] for key in keys))
 
 
@@ -83,8 +96,10 @@ def head_of(model: nn.Module) -> str:
     """Return the name of the last `nn.Linear` of `model`, which is the head of most classifiers.
 
     Raises:
+        TypeError: `model` is not a module.
         ValueError: there is none (SqueezeNet ends in a convolution, for example).
     """
+    scalars.module("model", model)
     linear = [name for name, m in model.named_modules() if isinstance(m, nn.Linear)]
     if not linear:
         raise ValueError(f"{type(model).__name__} has no nn.Linear")
@@ -107,8 +122,8 @@ class LoRALinear(nn.Module):
         alpha: scale of the product times `rank`; by default `rank`, a scale of 1.
 
     Raises:
-        TypeError: `base` is not an `nn.Linear`.
-        ValueError: `rank` is not an integer of at least 1.
+        TypeError: `base` is not an `nn.Linear`, or `alpha` is not a number.
+        ValueError: `rank` is not an integer of at least 1, or `alpha` is nan or infinite.
 
     Source: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models".
     """
@@ -119,6 +134,8 @@ class LoRALinear(nn.Module):
             raise TypeError(f"expected an nn.Linear, got {type(base).__name__}")
         if not isinstance(rank, Integral) or isinstance(rank, bool) or rank < 1:
             raise ValueError(f"expected an integer rank of at least 1, got {rank}")
+        if alpha is not None:
+            scalars.finite("alpha", alpha)
         self.base = base.requires_grad_(False)
         self.scale = 1.0 if alpha is None else alpha / rank
         self.down = nn.Parameter(base.weight.new_empty(rank, base.in_features))
@@ -159,7 +176,12 @@ def download_of(build: Callable[[], Any]) -> str | None:
 
     The model is built on the meta device, or on the CPU if its constructor needs values (RegNet,
     quantized models); warnings are suppressed.
+
+    Raises:
+        TypeError: `build` cannot be called.
     """
+    if not callable(build):
+        raise TypeError(f"build must be a function, got {type(build).__name__}")
     from torchvision.models import WeightsEnum
 
     requested: list[str] = []

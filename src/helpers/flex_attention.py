@@ -5,12 +5,14 @@ Source: https://docs.pytorch.org/docs/stable/nn.attention.flex_attention.html
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from helpers import scalars
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -29,6 +31,8 @@ def document_index(lengths: Sequence[Sequence[int]], length: int | None = None) 
         TypeError: a length is not an integer.
         ValueError: a document is empty, or a row is longer than `length`.
     """
+    if not isinstance(lengths, Iterable) or isinstance(lengths, str):
+        raise TypeError(f"lengths must be one list of integers per row, got {lengths!r}")
     rows = [row.tolist() if isinstance(row, Tensor) else row for row in lengths]
     if not all(isinstance(row, Sequence) and not isinstance(row, str) for row in rows):
         raise TypeError(f"lengths must be one list of integers per row, got {lengths!r}")
@@ -87,8 +91,7 @@ def window_rule(size: int, past: int = 0) -> Rule:
         TypeError: `size` or `past` is not an integer.
         ValueError: `size` is below 1 or `past` below 0.
     """
-    if not (isinstance(size, Integral) and isinstance(past, Integral)):
-        raise TypeError(f"size and past must be integers, got {size!r} and {past!r}")
+    size, past = scalars.integer("size", size), scalars.integer("past", past)
     if size < 1 or past < 0:
         raise ValueError(f"size must be at least 1 and past at least 0, got {size} and {past}")
 

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from helpers import scalars
 from helpers.sparse import dense_parts
 
 
@@ -27,7 +28,11 @@ def copied_buffers(model: nn.Module) -> Iterator[None]:
     Shared buffers stay shared, and buffers that the block adds, fills or deletes are as before. A
     lazy buffer has no values yet and is not copied. Unlike `torch.func.functional_call`, it accepts
     `nn.DataParallel` and does not replace parameters.
+
+    Raises:
+        TypeError: `model` is not a module.
     """
+    scalars.module("model", model)
     own = [(m, dict(m._buffers.items())) for m in model.modules()]
     copies: dict[int, torch.Tensor] = {}
     try:
@@ -64,7 +69,12 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return True if layouts, shapes and values are equal; a nan equals a nan."""
+    """Return True if layouts, shapes and values are equal; a nan equals a nan.
+
+    Raises:
+        TypeError: `a` or `b` is not a tensor.
+    """
+    scalars.tensor("a", a), scalars.tensor("b", b)
     if a.layout != b.layout or a.shape != b.shape:
         return False
     parts = zip(dense_parts(a), dense_parts(b), strict=True)

@@ -12,7 +12,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from helpers.scalars import tensor
+from helpers import scalars
 
 # ---------------------------------------------------------------- a mixture, and its modes
 
@@ -23,7 +23,7 @@ def ring_centres(modes: int = 8) -> Tensor:
     Raises:
         ValueError: `modes` is not an int, or below 1.
     """
-    if not isinstance(modes, Integral) or modes < 1:
+    if not isinstance(modes, Integral) or isinstance(modes, bool) or modes < 1:
         raise ValueError(f"modes must be an int of at least 1, got {modes!r}")
     angles = torch.arange(modes, dtype=torch.float32) * (2 * math.pi / modes)
     return torch.stack([angles.cos(), angles.sin()], dim=1)
@@ -41,10 +41,13 @@ def ring(
         generator: of the random numbers; None: the global one of the CPU.
 
     Raises:
-        ValueError: `n` or `modes` is not an int, `n` is negative, or `modes` is below 1.
+        TypeError: `std` is not a number.
+        ValueError: `n` or `modes` is not an int, `n` is negative, `modes` is below 1, or `std` is
+            nan or infinite.
     """
-    if not isinstance(n, Integral) or n < 0:
+    if not isinstance(n, Integral) or isinstance(n, bool) or n < 0:
         raise ValueError(f"n must be an int of at least 0, got {n!r}")
+    scalars.finite("std", std)
     centres = ring_centres(modes)
     chosen = torch.randint(modes, (n,), generator=generator)
     noise = torch.randn(n, 2, generator=generator, dtype=torch.float32)
@@ -68,11 +71,14 @@ def count_modes(
         The number of covered modes, and the share of samples near any centre, from 0 to 1.
 
     Raises:
-        TypeError: the samples or the centres are not a tensor.
-        ValueError: there is no sample or no centre, the samples are not floating-point numbers, or
+        TypeError: the samples or the centres are not a tensor with values, or `radius` or `least`
+            is not a number.
+        ValueError: `radius` is not above 0, or `least` not from 0 to 1; there is no sample or no
+            centre, the samples are not floating-point numbers, or
             the shapes do not fit.
     """
-    tensor("samples", samples), tensor("centres", centres)
+    scalars.filled("samples", samples), scalars.filled("centres", centres)
+    scalars.positive("radius", radius), scalars.fraction("least", least)
     if samples.dim() != 2 or centres.dim() != 2 or samples.shape[1] != centres.shape[1]:
         raise ValueError(
             f"samples must have shape (N, D) and centres (K, D), got {tuple(samples.shape)} and "
@@ -110,7 +116,7 @@ def kl_to_standard_normal(mu: Tensor, logvar: Tensor) -> Tensor:
         ValueError: the shapes differ, or there is no batch dimension.
     """
     for name, value in (("mu", mu), ("logvar", logvar)):
-        if not tensor(name, value).is_floating_point():
+        if not scalars.tensor(name, value).is_floating_point():
             raise TypeError(f"{name} must be floating point, got {value.dtype}")
     if mu.shape != logvar.shape or not mu.dim():
         raise ValueError(

@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from helpers import scalars
 from helpers.autograd import storage_id
 from helpers.forward import copied_buffers, equal, tensors_in
-from helpers.scalars import tensor
 from helpers.sparse import dense_parts
 
 
@@ -30,9 +30,9 @@ def effects(net: nn.Module, x: Tensor) -> dict[str, bool]:
         `graph`: an output has a graph, which stores what a backward pass needs.
 
     Raises:
-        TypeError: `x` is not a tensor, or `net` returns none.
+        TypeError: `x` is not a tensor, `net` is not a module, or it returns no tensor.
     """
-    tensor("x", x)
+    scalars.module("net", net), scalars.tensor("x", x)
     before = {name: b.clone() for name, b in net.named_buffers()}
     devices = [x.device] if x.is_cuda else []
     with copied_buffers(net), torch.random.fork_rng(devices):
@@ -63,7 +63,11 @@ def saved_bytes(net: nn.Module, x: Tensor) -> int:
     Args:
         net: any module, also on the meta device.
         x: the input of `net`.
+
+    Raises:
+        TypeError: `net` is not a module, or `x` is not a tensor.
     """
+    scalars.module("net", net), scalars.tensor("x", x)
     kept: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: Tensor) -> Tensor:

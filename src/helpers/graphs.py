@@ -14,6 +14,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from helpers import scalars
+
 
 def aggregate(messages: Tensor, target: Tensor, n: int, reduce: str = "sum") -> Tensor:
     """Reduce the messages to each node: their sum, mean or maximum.
@@ -68,7 +70,7 @@ def gcn_norm(edges: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
     Source: Kipf and Welling 2017, https://arxiv.org/abs/1609.02907
     """
-    _check_edges(edges, n)
+    _check_edges(edges), _check_ids(edges, n)
     loops = torch.arange(n, dtype=edges.dtype, device=edges.device).expand(2, n)
     edges = torch.cat([edges[:, edges[0] != edges[1]], loops], dim=1)
     scale = edges[1].bincount(minlength=n).float().rsqrt()
@@ -112,17 +114,18 @@ def batch_graphs(graphs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tenso
         of each node's graph, int64, shape (N,).
 
     Raises:
+        TypeError: `graphs` is no iterable.
         ValueError: there is no graph, one is not a pair, or its edges do not belong to its nodes.
     """
+    if not isinstance(graphs, Iterable):
+        raise TypeError(f"graphs must be a list of pairs, got {_kind(graphs)}")
     graphs = list(graphs)
     if not graphs:
         raise ValueError("expected at least one graph, got none")
     for graph in graphs:
         if not isinstance(graph, tuple | list) or len(graph) != 2:
-            raise ValueError(
-                f"expected pairs (features, edges), got {type(graph).__name__}"
-                + f" of {len(graph)}" * isinstance(graph, tuple | list)
-            )
+            size = f" of {len(graph)}" if isinstance(graph, tuple | list) else ""
+            raise ValueError(f"expected pairs (features, edges), got {type(graph).__name__}{size}")
         x, edges = graph
         if not isinstance(x, Tensor) or not x.dim():
             raise ValueError(f"features must be a tensor of shape (nodes, F), got {_kind(x)}")
@@ -152,6 +155,7 @@ def sample_neighbours(
         edges, shape (2, K), as positions in these nodes.
 
     Raises:
+        TypeError: `fanouts` is no iterable.
         ValueError: `edges` is not an edge list, a fanout is no int or negative, or the seeds have
             another shape, another dtype, duplicates or negative ids.
 
@@ -161,6 +165,8 @@ def sample_neighbours(
         raise ValueError(
             f"seeds must be int64 of shape (B,), without duplicates, got {_kind(seeds)}"
         )
+    if not isinstance(fanouts, Iterable):
+        raise TypeError(f"fanouts must be a list of ints, got {_kind(fanouts)}")
     fanouts = list(fanouts)
     if not all(hasattr(k, "__index__") and k >= 0 for k in fanouts):
         raise ValueError(f"fanouts must be ints that are not negative, got {fanouts}")
@@ -201,13 +207,15 @@ def negative_edges(
         int64, shape (2, count): different pairs, the smaller node first.
 
     Raises:
+        TypeError: `count` is not an int.
         ValueError: `edges` is not an edge list of the graph, or it has fewer such pairs.
     """
-    _check_edges(edges, n)
+    _check_edges(edges), _check_ids(edges, n)
     low, high = edges.long().sort(dim=0).values
     taken = (low * n + high)[low != high].unique()
     free = n * (n - 1) // 2 - len(taken)
-    if not hasattr(count, "__index__") or not 0 <= count <= free:
+    count = scalars.integer("count", count)
+    if not 0 <= count <= free:
         raise ValueError(
             f"count must be an int from 0 to {free}, the pairs without an edge, got {count}"
         )
@@ -244,8 +252,12 @@ def _check_values(name: str, values: Tensor, target: Tensor, n: int) -> None:
 
 
 def _check_ids(ids: Tensor, n: int) -> None:
-    if not hasattr(n, "__index__") or n < 0:
-        raise ValueError(f"the number of nodes must be an int that is not negative, got {n!r}")
+    try:
+        n = scalars.integer("n", n, 0)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"the number of nodes must be an int that is not negative, got {n!r}"
+        ) from None
     if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= n):
         raise ValueError(
             f"nodes must be from 0 to {n - 1}, got {int(ids.min())} to {int(ids.max())}"
@@ -254,10 +266,15 @@ def _check_ids(ids: Tensor, n: int) -> None:
 
 def _is_integer(value: object, dim: int, *dtypes: torch.dtype) -> bool:
     dtypes = dtypes or (torch.int64, torch.int32)
-    return isinstance(value, Tensor) and value.dim() == dim and value.dtype in dtypes
+    return (
+        isinstance(value, Tensor)
+        and value.dim() == dim
+        and value.dtype in dtypes
+        and not value.is_meta
+    )
 
 
 def _kind(value: object) -> str:
     if isinstance(value, Tensor):
-        return f"{value.dtype} of shape {tuple(value.shape)}"
+        return f"{value.dtype} of shape {tuple(value.shape)}{' on meta' * value.is_meta}"
     return type(value).__name__

@@ -6,7 +6,6 @@ https://docs.pytorch.org/vision/stable/transforms.html
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from helpers import scalars
 
 
 class VideoInfo(NamedTuple):
@@ -45,13 +46,15 @@ def region_confusion(
         for each position the number of the block that is there now, counted by rows.
 
     Raises:
+        TypeError: `x` is not a tensor, or `blocks` or `neighbour` is not an int.
         ValueError: another number of dimensions, sides that `blocks` does not divide, or
             `neighbour` out of range.
 
     Source: the region confusion mechanism of Chen et al. 2019, "Destruction and Construction
     Learning for Fine-grained Image Recognition" (CVPR), here one direction after the other.
     """
-    if x.ndim not in (3, 4):
+    blocks, neighbour = scalars.integer("blocks", blocks), scalars.integer("neighbour", neighbour)
+    if scalars.tensor("x", x).ndim not in (3, 4):
         raise ValueError(f"expected (C, H, W) or (N, C, H, W), got shape {tuple(x.shape)}")
     if blocks < 2:
         raise ValueError(f"blocks must be at least 2, got {blocks}")
@@ -106,7 +109,8 @@ def segment_indices(
 
     Source: Wang et al. 2016, "Temporal Segment Networks" (ECCV), https://arxiv.org/abs/1608.00859
     """
-    num_frames, segments = operator.index(num_frames), operator.index(segments)
+    num_frames = scalars.integer("num_frames", num_frames)
+    segments = scalars.integer("segments", segments)
     if num_frames < 1:
         raise ValueError(f"num_frames must be at least 1, got {num_frames}: was the file read?")
     if segments < 1:
@@ -133,11 +137,10 @@ def write_clip(path: str | Path, frames: Tensor, fps: float = 25.0) -> None:
     Raises:
         ValueError: `frames` has another shape, no frame, an odd side or a width below 8, `path`
             another ending, or `fps` is out of range.
-        TypeError: `frames` is not a tensor of uint8.
+        TypeError: `frames` is not a tensor of uint8 with values, or `fps` not a number.
         OSError: OpenCV could not open the file for writing.
     """
-    if not isinstance(frames, Tensor):
-        raise TypeError(f"frames must be a tensor, got {type(frames).__name__}")
+    scalars.filled("frames", frames), scalars.number("fps", fps)
     if frames.ndim != 4 or frames.shape[1] != 3 or not len(frames):
         raise ValueError(f"frames must be (T, 3, H, W) with T > 0, got {tuple(frames.shape)}")
     if frames.dtype != torch.uint8:
@@ -152,7 +155,7 @@ def write_clip(path: str | Path, frames: Tensor, fps: float = 25.0) -> None:
         raise ValueError(f"path must end in .avi, got {Path(path).name!r}")
     cv2 = _cv2()
     size = (frames.shape[3], frames.shape[2])
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), fps, size)
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), float(fps), size)
     try:
         if not writer.isOpened():
             raise OSError(f"OpenCV cannot write {path}: does the folder exist?")
@@ -212,7 +215,11 @@ def read_frames(path: str | Path, indices: Sequence[int] | Tensor) -> Tensor:
     """
     if indices is None:
         raise TypeError("frame numbers must be integers, got None")
-    requested = torch.as_tensor(indices)
+    try:
+        requested = torch.as_tensor(indices)
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(indices).__name__
+        raise TypeError(f"frame numbers must be integers, got a {kind} of others") from None
     if requested.ndim != 1 or not len(requested):
         raise ValueError(f"expected a list of frame numbers, got shape {tuple(requested.shape)}")
     if requested.is_floating_point() or requested.is_complex() or requested.dtype == torch.bool:

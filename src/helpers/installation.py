@@ -444,10 +444,14 @@ def smoke_test(device: str = "cpu") -> dict[str, bool]:
     Results are compared with float64 on the CPU within 1 % (TF32 needs that).
 
     Raises:
+        TypeError: `device` is neither a str nor a `torch.device`.
         RuntimeError, AssertionError: PyTorch's error if the device does not work.
     """
     import torch
     import torch.nn.functional as F
+
+    if not isinstance(device, str | torch.device):
+        raise TypeError(f"device must be a text such as 'cuda', got {device!r}")
 
     def near(got: torch.Tensor, expected: torch.Tensor) -> bool:
         return torch.allclose(got.cpu().double(), expected, rtol=1e-2, atol=1e-2)

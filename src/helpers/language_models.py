@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from helpers import scalars
 from helpers.evaluation import preserve_modes
-from helpers.scalars import tensor
 
 IGNORED = -100  # the default `ignore_index` of `F.cross_entropy`
 
@@ -41,10 +41,13 @@ class Characters:
 
     Args:
         text: its characters get the token IDs 0, 1, … in order of their code points.
+
+    Raises:
+        TypeError: `text` is not a str.
     """
 
     def __init__(self, text: str) -> None:
-        self.characters = sorted(set(text))
+        self.characters = sorted(set(scalars.text("text", text)))
         self.end = len(self.characters)
         self._tokens = {c: i for i, c in enumerate(self.characters)}
 
@@ -55,15 +58,25 @@ class Characters:
         """Return the token IDs of `text`, followed by `self.end` if `end`: int64, shape (T,).
 
         Raises:
+            TypeError: `text` is not a str.
             ValueError: a character is not in the vocabulary.
         """
-        if unknown := sorted(set(text) - self._tokens.keys()):
+        if unknown := sorted(set(scalars.text("text", text)) - self._tokens.keys()):
             raise ValueError(f"not in the vocabulary: {unknown}")
         return torch.tensor([self._tokens[c] for c in text] + [self.end] * end, dtype=torch.int64)
 
     def decode(self, ids: Tensor) -> str:
-        """Return the text of `ids`, of shape (T,), up to the first EOS token."""
+        """Return the text of `ids`, of shape (T,), up to the first EOS token.
+
+        Raises:
+            TypeError: `ids` is not a tensor.
+            ValueError: `ids` has another shape, or contains an ID that is not in the vocabulary.
+        """
+        if scalars.filled("ids", ids).dim() != 1:
+            raise ValueError(f"ids must have the shape (T,), got {tuple(ids.shape)}")
         tokens = ids.tolist()
+        if unknown := sorted(set(tokens) - set(range(len(self)))):
+            raise ValueError(f"ids must be from 0 to {self.end}, got {unknown}")
         if self.end in tokens:
             tokens = tokens[: tokens.index(self.end)]
         return "".join(self.characters[i] for i in tokens)
@@ -76,9 +89,14 @@ def padded(lines: Sequence[str], characters: Characters) -> tuple[Tensor, Tensor
         `ids`, int64 of shape (N, T), and `lengths`, int64 of shape (N,), EOS included.
 
     Raises:
+        TypeError: `lines` is not a list, or `characters` is not `Characters`.
         ValueError: there is no line, or as in `characters.encode`.
     """
-    if not len(lines):
+    if isinstance(lines, str) or not isinstance(lines, Sequence):
+        raise TypeError(f"lines must be a list, got {type(lines).__name__}")
+    if lines and not isinstance(characters, Characters):
+        raise TypeError(f"expected Characters, got {type(characters).__name__}")
+    if not lines:
         raise ValueError("expected at least one line, got none")
     rows = [characters.encode(line, end=True) for line in lines]
     lengths = torch.tensor([len(row) for row in rows])
@@ -97,10 +115,18 @@ class Block(nn.Module):
         heads: number of attention heads.
         causal: whether a token attends only to itself and to earlier tokens.
         dropout: probability, after attention and after the MLP.
+
+    Raises:
+        TypeError, ValueError: a size is not an int, or below 1, or `width` is no multiple of
+            `heads`.
     """
 
     def __init__(self, width: int, heads: int, causal: bool, dropout: float) -> None:
         super().__init__()
+        width, heads = scalars.integer("width", width, 1), scalars.integer("heads", heads, 1)
+        scalars.fraction("dropout", dropout)
+        if width % heads:
+            raise ValueError(f"width must be a multiple of heads, got {width} and {heads}")
         self.heads, self.causal, self.dropout = heads, causal, nn.Dropout(dropout)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
@@ -127,6 +153,10 @@ class GPT(nn.Module):
         tied: whether the output layer shares the weight of the token embedding.
         causal: whether a token attends only to itself and to earlier tokens.
         dropout: probability, in the blocks.
+
+    Raises:
+        TypeError, ValueError: a size is not an int, or below 1, or `width` is no multiple of
+            `heads`.
     """
 
     def __init__(
@@ -142,6 +172,9 @@ class GPT(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        for name, size in (("vocab", vocab), ("width", width), ("context", context)):
+            scalars.integer(name, size, 1)
+        scalars.integer("layers", layers, 0)
         self.tokens, self.positions = nn.Embedding(vocab, width), nn.Embedding(context, width)
         self.blocks = nn.ModuleList(Block(width, heads, causal, dropout) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
@@ -169,7 +202,11 @@ def _wide(scores: Tensor) -> Tensor:
 def _logits(model: nn.Module, ids: Tensor) -> Tensor:
     """Return the logits of a model that returns them, or an object with an attribute `logits`."""
     output = model(ids)
-    return output if isinstance(output, Tensor) else output.logits
+    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    if not isinstance(logits, Tensor) or logits.dim() != 3:
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(output).__name__
+        raise ValueError(f"the model must return logits (N, T, vocab), got {got}")
+    return logits
 
 
 def labels_of(ids: Tensor, lengths: Tensor) -> Tensor:
@@ -183,9 +220,12 @@ def labels_of(ids: Tensor, lengths: Tensor) -> Tensor:
 
     Raises:
         TypeError: `ids` or `lengths` is not a tensor.
-        ValueError: `lengths` has another shape.
+        ValueError: `ids` is not of shape (N, T) or contains no integers, or `lengths` has another
+            shape.
     """
-    if tensor("lengths", lengths).shape != tensor("ids", ids).shape[:1]:
+    if scalars.tensor("ids", ids).is_floating_point() or ids.dim() != 2:
+        raise ValueError(f"ids must be integers (N, T), got {ids.dtype} of {tuple(ids.shape)}")
+    if scalars.tensor("lengths", lengths).shape != ids.shape[:1]:
         raise ValueError(f"expected {len(ids)} lengths, got shape {tuple(lengths.shape)}")
     labels = torch.full_like(ids, IGNORED, dtype=torch.int64)
     labels[:, :-1] = ids[:, 1:]
@@ -202,10 +242,11 @@ def next_token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> 
         reduction: as in `F.cross_entropy`.
 
     Raises:
-        TypeError: `logits` or `labels` is not a tensor.
+        TypeError: `logits` is not a floating-point tensor, or `labels` not a tensor.
         ValueError: `logits` has another number of dimensions, or `labels` another shape.
     """
-    if tensor("logits", logits).dim() != 3 or tensor("labels", labels).shape != logits.shape[:2]:
+    scalars.tensor("labels", labels)
+    if scalars.floating("logits", logits).dim() != 3 or labels.shape != logits.shape[:2]:
         raise ValueError(
             f"expected logits (N, T, vocab) and labels (N, T), got {tuple(logits.shape)} and "
             f"{tuple(labels.shape)}"
@@ -224,12 +265,17 @@ def perplexity(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> fl
         The perplexity, inf if it is too large for a float, nan if a logit is nan or inf.
 
     Raises:
+        TypeError: `model` is not a module, or `batches` contains no pairs of tensors.
         ValueError: every label is ignored.
     """
+    scalars.batches("batches", batches)
     total, count = 0.0, 0
     with preserve_modes(model):
         model.eval()
-        for ids, labels in batches:
+        for batch in batches:
+            if not isinstance(batch, tuple | list) or len(batch) != 2:
+                raise TypeError(f"expected batches (ids, labels), got {type(batch).__name__}")
+            ids, labels = batch
             total += next_token_loss(_wide(_logits(model, ids)), labels, reduction="sum").item()
             count += int((labels != IGNORED).sum())
     if not count:
@@ -249,13 +295,15 @@ def offsets(model: nn.Module, ids: Tensor, largest: int = 2) -> dict[int, float]
     shape (N, T, vocab), or an object with them in `logits`, as those of Hugging Face do.
 
     Raises:
-        TypeError: `ids` is not a tensor.
+        TypeError: `model` cannot be called, `ids` is not a tensor, or `largest` is not an int.
         ValueError: `ids` has another number of dimensions, T is not above `largest`, or `largest`
             is negative.
     """
+    scalars.function("model", model)
+    largest = scalars.integer("largest", largest)
     if largest < 0:
         raise ValueError(f"largest must not be negative, got {largest}")
-    if tensor("ids", ids).dim() != 2 or ids.shape[1] <= largest:
+    if scalars.tensor("ids", ids).dim() != 2 or ids.shape[1] <= largest:
         raise ValueError(f"ids must be (N, T), T above {largest}, got {tuple(ids.shape)}")
     best = _logits(model, ids).argmax(-1)[:, : ids.shape[1] - largest]
     ahead = {k: ids[:, k : k + best.shape[1]] for k in range(largest + 1)}
@@ -276,11 +324,13 @@ def leaks(model: nn.Module, ids: Tensor, vocab: int) -> bool:
         vocab: number of tokens, at least 2.
 
     Raises:
-        TypeError: `ids` is not a tensor.
+        TypeError: `model` cannot be called, `ids` is not a tensor, or `vocab` is not an int.
         ValueError: `ids` has another number of dimensions, or T or `vocab` is below 2, so that no
             later token can be changed.
     """
-    if tensor("ids", ids).dim() != 2 or ids.shape[1] < 2 or vocab < 2:
+    scalars.function("model", model)
+    vocab = scalars.integer("vocab", vocab)
+    if scalars.tensor("ids", ids).dim() != 2 or ids.shape[1] < 2 or vocab < 2:
         raise ValueError(
             f"ids must be (N, T), T and vocab at least 2, got {tuple(ids.shape)} and {vocab}"
         )
@@ -311,8 +361,13 @@ def filter_logits(
         top_p: keep the fewest of the largest whose probabilities, after `top_k`, sum to this.
 
     Raises:
+        TypeError: `logits` is not a tensor, or another argument is not a number.
         ValueError: an argument is out of its range.
     """
+    if not scalars.tensor("logits", logits).dim():
+        raise ValueError("logits must have the shape (..., vocab), got ()")
+    scalars.number("temperature", temperature), scalars.number("top_p", top_p)
+    top_k = None if top_k is None else scalars.integer("top_k", top_k)
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0, got {temperature}: for 0 take argmax")
     if top_k is not None and top_k < 1:
@@ -361,14 +416,15 @@ def generate(
         Prompt and continuation, shape (T + at most `new`,).
 
     Raises:
-        TypeError: `ids` is not a tensor.
-        ValueError: `ids` is not one prompt of at least one token, `context` is below 1, or as in
-            `filter_logits`.
+        TypeError: `model` is not a module, `ids` is not a tensor, or a number is of another kind.
+        ValueError: `new` is negative, `ids` is not one prompt of at least one token, `context` is
+            below 1, or as in `filter_logits`.
     """
-    if tensor("ids", ids).dim() != 1 or not len(ids):
+    if scalars.tensor("ids", ids).dim() != 1 or not len(ids):
         raise ValueError(f"expected one prompt of shape (T,), T at least 1, got {(*ids.shape,)}")
-    if context < 1:
-        raise ValueError(f"context must be at least 1, got {context}")
+    context, new = scalars.integer("context", context, 1), scalars.integer("new", new, 0)
+    end = None if end is None else scalars.integer("end", end)
+    scalars.number("temperature", temperature)
     with preserve_modes(model):
         model.eval()
         for _ in range(new):
@@ -425,7 +481,13 @@ def training_bytes(model: nn.Module, optimizer_states: int = 2) -> dict[str, int
         model: any module.
         optimizer_states: values per weight in the weight's dtype: 2 for Adam, 1 for SGD with
             momentum, 0 for SGD.
+
+    Raises:
+        TypeError: `model` is not a module, or `optimizer_states` is not an int.
+        ValueError: `optimizer_states` is negative.
     """
+    scalars.module("model", model)
+    optimizer_states = scalars.integer("optimizer_states", optimizer_states, 0)
     weights = sum(p.nbytes for p in model.parameters())
     learning = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     return {"weights": weights, "gradients": learning, "optimizer": optimizer_states * learning}

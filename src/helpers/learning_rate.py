@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
 
 import torch
@@ -16,11 +16,19 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from helpers import scalars
+
 Make = Callable[[Optimizer], LRScheduler]
 
 
 def one_weight(lr: float = 1.0) -> SGD:
-    """Return an SGD optimizer (momentum 0.9) over one weight with gradient 0, ready to step."""
+    """Return an SGD optimizer (momentum 0.9) over one weight with gradient 0, ready to step.
+
+    Raises:
+        TypeError, ValueError: `lr` is not a number, or negative.
+    """
+    if not scalars.finite("lr", lr) >= 0:
+        raise ValueError(f"lr must be at least 0, got {lr}")
     weight = nn.Parameter(torch.zeros(1))
     weight.grad = torch.zeros(1)
     return SGD([weight], lr=lr, momentum=0.9)
@@ -44,12 +52,16 @@ def rates(
             about it is suppressed.
 
     Raises:
-        ValueError: a plateau scheduler has no `metrics`, or not `epochs` of them.
+        TypeError: `make` cannot be called, `epochs` is not an int, or `lr` not a number.
+        ValueError: `epochs` or `lr` is negative, or a plateau scheduler has no `metrics`, or not
+            `epochs` of them.
     """
+    scalars.function("make", make)
+    epochs = scalars.integer("epochs", epochs, 0)
     optimizer = one_weight(lr)
     scheduler = make(optimizer)
     plateau = isinstance(scheduler, ReduceLROnPlateau)
-    if plateau and (metrics is None or len(metrics) != epochs):
+    if plateau and not (hasattr(metrics, "__len__") and len(metrics) == epochs):
         raise ValueError(f"expected {epochs} metrics, one for each epoch, got {metrics!r}")
     used = []
     with warnings.catch_warnings():
@@ -67,7 +79,14 @@ def rates(
 
 
 def changes(values: Sequence[float]) -> list[int]:
-    """Return the epochs whose learning rate differs from that of the epoch before."""
+    """Return the epochs whose learning rate differs from that of the epoch before.
+
+    Raises:
+        TypeError: `values` is no list of numbers.
+    """
+    if not isinstance(values, Iterable):
+        raise TypeError(f"values must be a list of numbers, got {type(values).__name__}")
+    values = [scalars.number("each of values", value) for value in values]
     return [i for i in range(1, len(values)) if values[i] != values[i - 1]]
 
 

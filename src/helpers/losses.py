@@ -10,6 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from helpers import scalars
+
 
 def target_distribution(loss: Callable[[Tensor], Tensor], classes: int) -> Tensor:
     """Return the target distribution of a cross-entropy over the classes, read from its gradient.
@@ -27,10 +29,11 @@ def target_distribution(loss: Callable[[Tensor], Tensor], classes: int) -> Tenso
         The default dtype, shape (classes,).
 
     Raises:
+        TypeError: `loss` cannot be called, or `classes` is not an int.
         ValueError: `classes` is less than 1.
     """
-    if classes < 1:
-        raise ValueError(f"classes must be at least 1, got {classes}")
+    scalars.function("loss", loss)
+    classes = scalars.integer("classes", classes, 1)
     with torch.inference_mode(False), torch.enable_grad():
         logits = torch.zeros(1, classes, requires_grad=True)
         (gradient,) = torch.autograd.grad(loss(logits), logits)

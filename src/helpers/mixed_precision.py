@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
+from helpers import scalars
 from helpers.fake import fake_tensors
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -86,11 +87,14 @@ def result_types(
 
     Raises:
         ValueError: `device_type` or `dtype` is another one.
-        TypeError: an operation does not return a tensor, or has weights from outside.
+        TypeError: `operations` is not a mapping, an operation cannot be called or does not return a
+            tensor, or has weights from outside.
     """
     _only_kinds(device_type)
     _only_halves(dtype)
     results = {}
+    for name, operation in scalars.mapping("operations", operations).items():
+        scalars.function(name, operation)
     for name, operation in operations.items():
         with torch.no_grad(), fake_tensors(), autocast_without_device(device_type, dtype):
             try:
@@ -193,12 +197,13 @@ def scaled_step(
 
     Raises:
         ValueError: there is no optimizer or one is repeated, or `max_norm` is not above 0.
-        TypeError: an argument is not a scaler or not an optimizer.
+        TypeError: an argument is not a scaler, not an optimizer or not a number.
     """
     if not isinstance(scaler, torch.amp.GradScaler):
         raise TypeError(f"scaler must be a torch.amp.GradScaler, got {type(scaler).__name__}")
-    if optimizers is None:
-        raise TypeError("optimizers must be an optimizer or several, got None")
+    if not isinstance(optimizers, Optimizer | Iterable):
+        kind = "None" if optimizers is None else type(optimizers).__name__
+        raise TypeError(f"optimizers must be an optimizer or several, got {kind}")
     chosen = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
     for one in chosen:
         if not isinstance(one, Optimizer):
@@ -207,8 +212,8 @@ def scaled_step(
         raise ValueError("expected each optimizer once, got one of them twice")
     if not chosen:
         raise ValueError("scaled_step needs at least one optimizer, got none")
-    if max_norm is not None and not max_norm > 0:
-        raise ValueError(f"max_norm must be above 0, got {max_norm}")
+    if max_norm is not None:
+        scalars.positive("max_norm", max_norm)
     for optimizer in chosen:
         scaler.unscale_(optimizer)
     if max_norm is not None:

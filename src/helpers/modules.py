@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from helpers import scalars
 from helpers.evaluation import preserve_modes
 
 
@@ -29,8 +30,7 @@ def inventory(module: nn.Module) -> dict[str, str]:
         TypeError: `module` is not a module.
         ValueError: `module` is already on the meta device, so that no move could be detected.
     """
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"expected an nn.Module, got {type(module).__name__}")
+    scalars.module("module", module)
     module = getattr(module, "_orig_mod", module)  # of torch.compile(module)
     tensors_of = _held(module)
     if any(t.is_meta for ts in tensors_of.values() for t in ts):
@@ -106,6 +106,7 @@ def summary(model: nn.Module, *inputs: Tensor) -> str:
         inputs: arguments of `forward`, at least one tensor.
 
     Raises:
+        TypeError: `model` is not a module.
         ValueError: no input is given.
         RuntimeError: the forward pass failed; its own error is the cause.
 
@@ -113,6 +114,7 @@ def summary(model: nn.Module, *inputs: Tensor) -> str:
     """
     import torchinfo
 
+    scalars.module("model", model)
     if not inputs:
         raise ValueError("expected the inputs of forward, got none")
     with preserve_modes(model):

@@ -25,6 +25,8 @@ from typing import Any
 
 from torch import Tensor
 
+from helpers import scalars
+
 Sink = Callable[[str, int, float], None]
 Curves = dict[str, list[tuple[int, float]]]
 
@@ -225,14 +227,16 @@ class TensorBoardSink:
     """Sink that writes numbers to an event file in `folder`, for TensorBoard.
 
     Raises:
+        TypeError: `folder` is not a path.
         OSError: the file could not be written, for example because the disk is full. TensorBoard
             writes in a separate thread, so a call may report the error of an earlier one.
     """
 
     def __init__(self, folder: str | os.PathLike) -> None:
+        folder = os.fspath(folder)
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(folder))
+        self.writer = SummaryWriter(folder)
 
     def __call__(self, tag: str, step: int, value: float) -> None:
         """Append one point."""
@@ -278,10 +282,13 @@ class Logger:
 
     Args:
         sinks: called with tag, step and value; closed by `close` if they have such a method.
+
+    Raises:
+        TypeError: a sink cannot be called, or is a class instead of an object.
     """
 
     def __init__(self, *sinks: Sink) -> None:
-        self.sinks: list[Sink] = list(sinks)
+        self.sinks: list[Sink] = [_sink(sink) for sink in sinks]
         self.curves: Curves = {}
 
     def log(self, step: int, values: Mapping[str, float | Tensor]) -> None:
@@ -291,8 +298,9 @@ class Logger:
         A value that is not a single number is left out with a warning.
 
         Raises:
-            TypeError: `values` is not a mapping.
+            TypeError: `step` is not a number, or `values` is not a mapping.
         """
+        scalars.number("step", step)
         if not isinstance(values, Mapping):
             raise TypeError(f"expected log(step, values), got {type(values).__name__} as values")
         for tag, value in values.items():
@@ -310,8 +318,12 @@ class Logger:
                 self._send(sink, tag, step, number)
 
     def replay(self, sink: Sink) -> None:
-        """Send all numbers so far to `sink`, and register it once for later ones."""
-        if sink not in self.sinks:
+        """Send all numbers so far to `sink`, and register it once for later ones.
+
+        Raises:
+            TypeError: `sink` cannot be called, or is a class instead of an object.
+        """
+        if _sink(sink) not in self.sinks:
             self.sinks.append(sink)
         for tag, points in self.curves.items():
             for step, number in points:
@@ -348,6 +360,13 @@ class Logger:
 
     def _warn(self, text: str) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def _sink(sink: Any) -> Sink:
+    if isinstance(sink, type) or not callable(sink):
+        got = f"the class {sink.__name__}" if isinstance(sink, type) else type(sink).__name__
+        raise TypeError(f"a sink must be a function or an object to call, got {got}")
+    return sink
 
 
 # ---------------------------------------------------------------- profiler

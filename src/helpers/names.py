@@ -18,8 +18,11 @@ def undefined_names(source: str) -> list[str]:
     source may be a notebook cell: lines that begin with `%` or `!` are skipped.
 
     Raises:
+        TypeError: `source` is not a text.
         SyntaxError: `source` is not valid Python.
     """
+    if not isinstance(source, str | bytes):
+        raise TypeError(f"source must be a text, got {type(source).__name__}")
     read, assigned = set(), {*dir(builtins), "__name__", "__file__"}
     try:
         top = symtable.symtable(source, "<code>", "exec")

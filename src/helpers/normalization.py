@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from helpers import scalars
 from helpers.forward import copied_buffers, equal, tensors_in
 
 
@@ -22,7 +23,11 @@ def moving(model: nn.Module, x: Any) -> list[str]:
     so parameters, buffers and PyTorch's random state are not changed. A buffer that is added or
     deleted counts as changed, a nan that stays a nan does not. The result is empty if the pass
     changes nothing, as in evaluation mode.
+
+    Raises:
+        TypeError: `model` is not a module.
     """
+    scalars.module("model", model)
     lazy = {name for name, b in model.named_buffers() if is_lazy(b)}
     before = {name: b.clone() for name, b in model.named_buffers() if name not in lazy}
     devices = {t.device for t in tensors_in(x) if t.is_cuda}

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from helpers import scalars
+
 
 def environment() -> dict[str, object]:
     """Return settings that two machines must share to get the same numbers from the same seed.
@@ -104,9 +106,10 @@ def to_tf32(x: Tensor) -> Tensor:
     Source: https://pytorch.org/docs/stable/notes/cuda.html
 
     Raises:
+        TypeError: `x` is not a tensor.
         ValueError: `x` is not float32.
     """
-    if x.dtype != torch.float32:
+    if scalars.tensor("x", x).dtype != torch.float32:
         raise ValueError(f"x must be float32, got {x.dtype}")
     x = x.detach()
     bits = x.contiguous().view(torch.int32)
@@ -122,9 +125,10 @@ def process_info(pid: int) -> dict[str, object]:
         `mine` (bool: it belongs to your user) and `command`, its program and arguments.
 
     Raises:
+        TypeError: `pid` is not an int.
         ProcessLookupError: there is no process of this number, or the system has no /proc.
     """
-    folder = Path(f"/proc/{pid}")
+    folder = Path(f"/proc/{scalars.integer('pid', pid)}")
     try:
         mine = folder.stat().st_uid == os.getuid()
         command = (folder / "cmdline").read_text().rstrip("\0").split("\0")

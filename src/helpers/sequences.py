@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from helpers.scalars import tensor
+from helpers import scalars
 
 
 def reads(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -33,9 +33,11 @@ def reads(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
     Raises:
         ValueError: `x` has fewer than two dimensions or is not floating point.
-        TypeError: `x` is not a tensor, or `function` does not return one; an LSTM returns a tuple.
+        TypeError: `function` cannot be called, `x` is not a tensor, or `function` does not return
+            one; an LSTM returns a tuple.
     """
-    if tensor("x", x).dim() < 2 or not x.is_floating_point():
+    scalars.function("function", function)
+    if scalars.tensor("x", x).dim() < 2 or not x.is_floating_point():
         raise ValueError(
             f"x must be floating point of shape (N, L, ...), got {x.dtype} of {tuple(x.shape)}"
         )
@@ -62,7 +64,10 @@ def _lengths(lengths: Tensor | Sequence[int], samples: int, steps: int) -> Tenso
     """Return `lengths` as int64 of shape (samples,) on their device, checked from 1 to `steps`."""
     if lengths is None:
         raise TypeError("lengths must be integers, got None")
-    lengths = torch.as_tensor(lengths)
+    try:
+        lengths = torch.as_tensor(lengths)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"lengths must be integers, got {type(lengths).__name__}") from None
     whole = not (lengths.is_floating_point() or lengths.is_complex())
     if lengths.numel() and (not whole or lengths.dtype == torch.bool):  # [] is float32
         raise TypeError(f"lengths must be integers, got {lengths.dtype}")
@@ -99,9 +104,9 @@ def run_packed(
 
     Source: https://pytorch.org/docs/stable/generated/torch.nn.utils.rnn.pack_padded_sequence.html
     """
-    if not hasattr(rnn, "batch_first"):
+    if isinstance(rnn, type) or not hasattr(rnn, "batch_first"):
         raise TypeError(f"rnn must be an nn.RNN, nn.LSTM or nn.GRU, got {type(rnn).__name__}")
-    if tensor("x", x).dim() != 3:
+    if scalars.tensor("x", x).dim() != 3:
         raise ValueError(f"x must have three dimensions, got {tuple(x.shape)}")
     first = rnn.batch_first
     samples, steps = x.shape[:2] if first else (x.shape[1], x.shape[0])
@@ -120,7 +125,7 @@ def masked_mean(out: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
         ValueError: `out` has another number of dimensions, or there is not one length from 1 to L
             for each sample.
     """
-    if tensor("out", out).dim() != 3:
+    if scalars.tensor("out", out).dim() != 3:
         raise ValueError(f"out must be (N, L, H), got {tuple(out.shape)}")
     lengths = _lengths(lengths, *out.shape[:2]).to(out.device)
     real = torch.arange(out.shape[1], device=out.device) < lengths[:, None]
@@ -136,12 +141,14 @@ def set_forget_bias(lstm: nn.LSTM, value: float = 1.0) -> nn.LSTM:
     LSTM's bias belong to the input gate, the forget gate, the candidate and the output gate.
 
     Raises:
-        ValueError: the layer is not an LSTM, or has no bias.
+        TypeError: `value` is not a number.
+        ValueError: the layer is not an LSTM, or has no bias, or `value` is nan or infinite.
 
     Source: Jozefowicz et al., https://proceedings.mlr.press/v37/jozefowicz15.html
     """
     if not isinstance(lstm, nn.LSTM) or not lstm.bias:
         raise ValueError(f"expected an nn.LSTM with biases, got {lstm}")
+    scalars.finite("value", value)
     forget = slice(lstm.hidden_size, 2 * lstm.hidden_size)
     with torch.no_grad():
         for name, bias in lstm.named_parameters():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from helpers import scalars
+
 
 def dense_parts(x: Tensor) -> list[Tensor]:
     """Return the dense tensors that contain the data of a sparse `x`, else `[x]`.
@@ -12,9 +14,12 @@ def dense_parts(x: Tensor) -> list[Tensor]:
     These are the indices and values of the COO, CSR, CSC, BSR and BSC layouts. They share the
     memory of `x` and require no gradient. For any other layout, the result is `[x]` itself.
 
+    Raises:
+        TypeError: `x` is not a tensor.
+
     Source: https://docs.pytorch.org/docs/stable/sparse.html
     """
-    if x.layout == torch.strided:
+    if scalars.tensor("x", x).layout == torch.strided:
         return [x]
     x = x.detach()
     if x.layout == torch.sparse_coo:

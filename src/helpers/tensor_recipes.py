@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from helpers import scalars
+
 EXACT = "donot_use_mm_for_euclid_dist"
 
 
@@ -64,7 +66,11 @@ def largest_tensor(function: Callable[[], Any]) -> int:
 
     A view has the storage of its base. Operations are those that PyTorch dispatches; memory that
     one allocates and frees internally is not counted, nor are sparse results. 0 if none runs.
+
+    Raises:
+        TypeError: `function` cannot be called.
     """
+    scalars.function("function", function)
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from helpers import scalars
+
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -76,7 +78,11 @@ def warning_of(function: Callable[[], Any]) -> str | None:
     """Return the first warning of `function`, without its position in C++, or None.
 
     PyTorch shows many of its warnings only once per process; here they are shown each time.
+
+    Raises:
+        TypeError: `function` cannot be called.
     """
+    scalars.function("function", function)
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:
@@ -99,7 +105,7 @@ def gap(x: Tensor) -> Tensor:
             dtype.
 
     Raises:
-        TypeError: `x` is not a tensor, not floating point, or has 8 bits.
+        TypeError: `x` is not a tensor with values, not floating point, or has 8 bits.
         ValueError: an element is negative, infinite or nan.
 
     Source: non-negative IEEE 754 numbers are ordered like their bit patterns.
@@ -108,7 +114,7 @@ def gap(x: Tensor) -> Tensor:
         raise TypeError(f"expected a tensor, got {type(x).__name__}")
     if not x.is_floating_point() or x.element_size() not in _BITS:
         raise TypeError(f"x must be floating point of at least 16 bits, got {x.dtype}")
-    if not ((x >= 0) & x.isfinite()).all():
+    if not ((scalars.filled("x", x) >= 0) & x.isfinite()).all():
         wrong = x[~((x >= 0) & x.isfinite())].flatten()[0].item()
         raise ValueError(f"x must be finite and not negative, got {wrong}")
     x = x.detach()

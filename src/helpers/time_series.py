@@ -13,6 +13,8 @@ from numbers import Integral, Real
 import torch
 from torch import Tensor
 
+from helpers import scalars
+
 # ---------------------------------------------------------------- windows and splits
 
 
@@ -97,7 +99,7 @@ class Standardizer:
         train: training part, shape (T, F) or (T,), floating point; nan counts as missing.
 
     Raises:
-        TypeError: `train` is not a tensor.
+        TypeError: `train` is not a tensor with values.
         ValueError: `train` has another number of dimensions, is not floating point, contains inf,
             or a feature has fewer than two observed values.
 
@@ -107,7 +109,7 @@ class Standardizer:
     """
 
     def __init__(self, train: Tensor) -> None:
-        _tensors(train)
+        _tensors(train), scalars.filled("train", train)
         if train.dim() not in (1, 2) or not train.is_floating_point():
             raise ValueError(
                 f"expected a floating-point tensor of shape (T,) or (T, F), got {train.dtype} of "
@@ -127,7 +129,12 @@ class Standardizer:
         self.std = torch.where(std > 0, std, 1.0)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return `x` of shape (..., F), or any shape for a single series, standardized."""
+        """Return `x` of shape (..., F), or any shape for a single series, standardized.
+
+        Raises:
+            TypeError: `x` is not a tensor.
+            ValueError: `x` does not have the shape (..., F).
+        """
         self._fits(x)
         return (x - self.mean) / self.std
 
@@ -138,9 +145,11 @@ class Standardizer:
 
         Raises:
             IndexError: there is no such feature.
+            TypeError: `x` is not a tensor.
             ValueError: `x` does not have the shape (..., F), or `feature` is not an int, or it is
                 given for a single series.
         """
+        _tensors(x)
         if feature is None:
             self._fits(x)
             return x * self.std + self.mean
@@ -153,6 +162,7 @@ class Standardizer:
         return x * self.std[feature] + self.mean[feature]
 
     def _fits(self, x: Tensor) -> None:
+        _tensors(x)
         if self.mean.dim() and x.shape[-1:] != self.mean.shape:
             raise ValueError(f"expected shape (..., {len(self.mean)}), got {tuple(x.shape)}")
 
@@ -176,7 +186,8 @@ def persistence(x: Tensor, horizon: int = 1, season: int = 1) -> Tensor:
     """
     _tensors(x)
     _count("horizon", horizon)
-    if x.dim() < 2 or not isinstance(season, Integral) or not 1 <= season <= x.shape[1]:
+    whole = isinstance(season, Integral) and not isinstance(season, bool)
+    if x.dim() < 2 or not whole or not 1 <= season <= x.shape[1]:
         raise ValueError(
             f"season must be from 1 to the window's length, got {season} for {tuple(x.shape)}"
         )
@@ -321,10 +332,11 @@ def forecast(model: Callable[[Tensor], Tensor], window: Tensor, steps: int) -> T
         Shape (N, steps), without a graph; `window` is not changed.
 
     Raises:
-        TypeError: the model does not return a tensor, as `nn.LSTM` does not.
+        TypeError: `model` cannot be called, or does not return a tensor, as `nn.LSTM` does not.
         ValueError: `steps` is below 1, `window` has another number of dimensions, or the model
             returns another shape.
     """
+    scalars.function("model", model)
     _tensors(window)
     _count("steps", steps)
     if window.dim() != 2:

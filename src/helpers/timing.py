@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from helpers import scalars
+
 SHORTEST = 1e-3  # seconds of one measurement: a single short call runs with cold caches
 
 
@@ -21,10 +23,11 @@ def time_ratio(slow: Callable[[], Any], fast: Callable[[], Any], rounds: int = 2
     code.
 
     Raises:
+        TypeError: `slow` or `fast` cannot be called, or `rounds` is not an int.
         ValueError: `rounds` is less than 1.
     """
-    if rounds < 1:
-        raise ValueError(f"rounds must be at least 1, got {rounds}")
+    scalars.function("slow", slow), scalars.function("fast", fast)
+    rounds = scalars.integer("rounds", rounds, 1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

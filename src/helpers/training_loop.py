@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from helpers import scalars
 from helpers.evaluation import evaluating
-from helpers.scalars import tensor
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -48,12 +48,26 @@ def fit(
         still: modules that stay in evaluation mode, such as frozen BatchNorm layers.
 
     Raises:
-        TypeError: a batch is not a pair of tensors, or the loss is not a tensor.
-        ValueError: `loader` yields no batch, or the loss is not a single number.
+        TypeError: an argument is of another kind, a batch is not a pair of tensors, or the loss is
+            not a tensor.
+        ValueError: `loader` yields no batch, or single samples as a dataset does; the loss is not a
+            single number; `loader` is an iterator and `epochs` above 1; `epochs` is negative, or
+            `max_norm` not above 0.
         FloatingPointError: the loss became inf or nan. The weights are those before this step.
         RuntimeError: the norm of the gradients is inf or nan, and `max_norm` is given.
     """
-    history, still = [], list(still)
+    epochs = scalars.integer("epochs", epochs, 0)
+    scalars.module("model", model), scalars.batches("loader", loader)
+    scalars.function("loss_function", loss_function), scalars.optimizer("optimizer", optimizer)
+    if max_norm is not None:
+        scalars.positive("max_norm", max_norm)
+    if isinstance(still, nn.Module) or not isinstance(still, Iterable):
+        raise TypeError(f"still must be a list of modules, got {type(still).__name__}")
+    if epochs > 1 and isinstance(loader, Iterator):
+        raise ValueError(
+            "expected a loader for several epochs, got an iterator, which ends after one"
+        )
+    history, still = [], [scalars.module("each of still", part) for part in still]
     for epoch in range(epochs):
         model.train()
         for module in still:
@@ -88,11 +102,16 @@ def evaluate(model: nn.Module, loader: Batches, **measures: Measure) -> dict[str
             with class weights or ignored labels, are not combined correctly.
 
     Raises:
-        TypeError: a batch is not a pair of tensors, or a measure is not a tensor.
-        ValueError: `loader` yields no batch, no measure is given, or one is not a single number.
+        TypeError: `model` is not a module, `loader` is no iterable of batches, a batch is not a
+            pair of tensors, or a measure cannot be called or returns no tensor.
+        ValueError: `loader` yields no batch, or single samples as a dataset does; no measure is
+            given, or one is not a single number.
     """
     if not measures:
         raise ValueError("expected at least one measure, such as loss=F.cross_entropy, got none")
+    for name, measure in measures.items():
+        scalars.function(name, measure)
+    scalars.module("model", model), scalars.batches("loader", loader)
     totals, count = dict.fromkeys(measures, 0.0), 0
     with evaluating(model):
         for x, y in _on_device(model, loader):
@@ -111,11 +130,13 @@ def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
         labels: integers of shape (N,).
 
     Raises:
-        TypeError: an argument is not a tensor.
+        TypeError: an argument is not a tensor, or `labels` contains no integers.
         ValueError: the shapes are different ones, which `==` might silently broadcast, or C is
             below 2: compare a single logit with 0.
     """
-    tensor("scores", scores), tensor("labels", labels)
+    scalars.tensor("scores", scores)
+    if scalars.tensor("labels", labels).is_floating_point():
+        raise TypeError(f"labels must be a tensor of integers, got {labels.dtype}")
     if scores.ndim != 2 or labels.shape != scores.shape[:1] or scores.shape[1] < 2:
         raise ValueError(
             "expected scores of shape (N, C), C above 1, and labels of shape (N,), got "
@@ -125,7 +146,12 @@ def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def untrained(model: nn.Module, optimizer: Optimizer) -> list[str]:
-    """Return the names of parameters with `requires_grad=True` that are not in `optimizer`."""
+    """Return the names of parameters with `requires_grad=True` that are not in `optimizer`.
+
+    Raises:
+        TypeError: `model` is not a module, or `optimizer` not an optimizer.
+    """
+    scalars.module("model", model), scalars.optimizer("optimizer", optimizer)
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
     return [n for n, p in model.named_parameters() if p.requires_grad and id(p) not in trained]
 
@@ -138,6 +164,10 @@ def _on_device(model: nn.Module, loader: Batches) -> Iterator[tuple[Tensor, Tens
         if not pair or not all(isinstance(part, Tensor) for part in batch):
             raise TypeError(f"expected batches (x, y) of two tensors, got {_kind(batch)}")
         x, y = batch
+        if not x.dim() or not y.dim():
+            raise ValueError(
+                "expected batches, got a single sample: pass a DataLoader of the dataset"
+            )
         if not len(y):  # such as a batch whose samples were all filtered out: its mean is nan
             continue
         empty = False

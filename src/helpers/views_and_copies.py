@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from helpers.scalars import tensor
+from helpers import scalars
 
 Operation = Callable[[Tensor], Tensor]
 
@@ -27,7 +27,8 @@ def same_storage(a: Tensor, b: Tensor) -> bool:
         TypeError: an argument is not a tensor.
         RuntimeError: a tensor has no single storage, such as a sparse or a jagged one.
     """
-    one, other = tensor("a", a).untyped_storage(), tensor("b", b).untyped_storage()
+    one = scalars.tensor("a", a).untyped_storage()
+    other = scalars.tensor("b", b).untyped_storage()
     if one.device != other.device or not one.nbytes() or not other.nbytes():
         return False
     if one.device.type == "meta":
@@ -42,9 +43,9 @@ def view_or_copy(operation: Operation, t: Tensor) -> str:
     A "view" shares the memory of `t`, as `t.detach()` also does.
 
     Raises:
-        TypeError: `t` or the result is not a tensor.
+        TypeError: `operation` cannot be called, or `t` or the result is not a tensor.
     """
-    y = operation(tensor("t", t))
+    y = scalars.function("operation", operation)(scalars.tensor("t", t))
     if not isinstance(y, Tensor):
         raise TypeError(f"expected a tensor as result, got {type(y).__name__}")
     return "itself" if y is t else "view" if same_storage(y, t) else "copy"
@@ -62,5 +63,5 @@ def storage_cells(t: Tensor) -> Tensor:
     Raises:
         TypeError: `t` is not a tensor.
     """
-    count = tensor("t", t).untyped_storage().nbytes() // t.element_size()
+    count = scalars.tensor("t", t).untyped_storage().nbytes() // t.element_size()
     return torch.arange(count).as_strided(t.shape, t.stride(), t.storage_offset())

@@ -989,7 +989,7 @@ def test_unregistered_searches_distributions():
             self.prior = torch.distributions.Normal(torch.zeros(2), torch.ones(2))
 
     assert cs.unregistered(Coder()) == ["prior.loc", "prior.scale"]
-    with pytest.raises(TypeError, match=r"expected an nn\.Module, got list"):
+    with pytest.raises(TypeError, match=r"module must be an nn\.Module, got list"):
         cs.unregistered([Coder()])
 
 

@@ -531,7 +531,7 @@ def test_tensor_bytes_equals_the_bytes_a_worker_writes(make, size):
 
 @pytest.mark.parametrize("bad", [{"workers": 1.5}, {"workers": 2, "prefetch_factor": 2.5}])
 def test_shared_memory_needed_requires_integers(bad):
-    with pytest.raises(TypeError, match="integer"):
+    with pytest.raises(TypeError, match="must be an int, got [12].5"):
         data_loading.shared_memory_needed(torch.zeros(3), **bad)
 
 

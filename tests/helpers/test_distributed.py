@@ -423,7 +423,7 @@ def test_parted_rejects_tensors_that_cannot_be_compared():
             distributed.differences(fully_shard(nn.Linear(2, 2)))
         with pytest.raises(ValueError, match=r"got weight \(uninitialized\)"):
             distributed.differences(nn.LazyLinear(2, bias=False))
-        with pytest.raises(TypeError, match="expected a module, got dict"):
+        with pytest.raises(TypeError, match="model must be an nn.Module, got dict"):
             distributed.differences({})
 
 

@@ -211,7 +211,7 @@ def test_segment_indices_rejects_invalid_arguments(n):
     with pytest.raises(ValueError, match="segments must be at least 1, got 0"):
         images.segment_indices(8, 0, train=True)
     for wrong in ((15.0, 8), (15, 2.5)):
-        with pytest.raises(TypeError, match="as an integer"):
+        with pytest.raises(TypeError, match="must be an int, got"):
             images.segment_indices(*wrong, train=False)
 
 

@@ -118,7 +118,7 @@ def test_inventory_treats_an_alias_as_the_parameter():
 
 def test_inventory_of_relu_is_empty_and_invalid_modules_raise():
     assert modules.inventory(nn.ReLU()) == {}
-    with pytest.raises(TypeError, match=r"expected an nn\.Module, got list"):
+    with pytest.raises(TypeError, match=r"module must be an nn\.Module, got list"):
         modules.inventory([nn.Linear(1, 1)])
     with pytest.raises(ValueError, match="meta device"):
         modules.inventory(nn.Linear(1, 1, device="meta"))

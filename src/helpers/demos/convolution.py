@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from helpers import scalars
 from helpers.figures import COLORS, Figure, figure, title
 
 _CHINESE = {
@@ -33,9 +34,10 @@ def paths(module: nn.Module, shape: Sequence[int], at: int | None = None) -> Ten
         float64, of `shape` without the channels, which are summed.
 
     Raises:
-        TypeError: `module` contains a max pooling, whose gradient reaches one cell of the window
-            only, or does not return a tensor.
+        TypeError: `module` is not a module, contains a max pooling, whose gradient reaches one cell
+            of the window only, or does not return a tensor.
     """
+    scalars.module("module", module)
     if any("MaxPool" in type(part).__name__ for part in module.modules()):
         raise TypeError("the gradient of max pooling reaches one cell only: use average pooling")
     twin = copy.deepcopy(module).double().eval()
@@ -123,8 +125,12 @@ def overlap(layer: nn.Module, size: int = 6) -> Tensor:
 
     Returns:
         Shape (H, W) of the output, float32.
+
+    Raises:
+        TypeError, ValueError: `layer` is not a module, or `size` not an int or below 1.
     """
-    twin = copy.deepcopy(layer)
+    size = scalars.integer("size", size, 1)
+    twin = copy.deepcopy(scalars.module("layer", layer))
     with torch.no_grad():
         for name, parameter in twin.named_parameters():
             parameter.fill_(0.0 if name.rpartition(".")[2] == "bias" else 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from helpers import scalars
 from helpers.figures import COLORS, Figure, figure, title
 
 _CHINESE = {
@@ -118,7 +119,13 @@ def copies(
 
     Returns:
         For `"Python"` and `"GPU"`: triples (what, begin, end).
+
+    Raises:
+        TypeError, ValueError: a number is not an int, or too small.
     """
+    for name, steps in (("load", load), ("copy", copy), ("kernel", kernel)):
+        scalars.integer(name, steps, 0)
+    batches = scalars.integer("batches", batches, 1)
     rows: dict[str, list[tuple[str, int, int]]] = {"Python": [], "GPU": []}
     now = free = 0
     for _ in range(batches):

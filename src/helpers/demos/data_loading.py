@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
+from helpers import scalars
 from helpers.data_loading import SECONDS, _open
 from helpers.figures import COLORS, Figure, figure, title
 
@@ -89,7 +90,17 @@ def schedule(
 
     Returns:
         `"load 0"`, `"load 1"`, … for the workers and `"train"`: triples (batch, begin, end).
+
+    Raises:
+        TypeError, ValueError: a time is not a finite number, or a number is not an int or too
+            small.
     """
+    scalars.finite("load", load), scalars.finite("train", train)
+    batches, workers = (
+        scalars.integer("batches", batches, 1),
+        scalars.integer("workers", workers, 0),
+    )
+    prefetch_factor = scalars.integer("prefetch_factor", prefetch_factor, 1)
     rows: dict[str, list[tuple[int, float, float]]] = {
         f"load {worker}": [] for worker in range(max(workers, 1))
     }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from helpers import scalars
 from helpers.diffusion import per_sample
 
 
@@ -20,10 +21,15 @@ class Mixture(nn.Module):
         weights: shape (K,), with the sum 1.
         std: standard deviation of each Gaussian.
         alpha_bars: shape (T,).
+
+    Raises:
+        TypeError, ValueError: an argument is not a tensor, or `std` is not a finite number.
     """
 
     def __init__(self, centres: Tensor, weights: Tensor, std: float, alpha_bars: Tensor) -> None:
         super().__init__()
+        scalars.tensor("centres", centres), scalars.tensor("weights", weights)
+        scalars.tensor("alpha_bars", alpha_bars), scalars.finite("std", std)
         self.centres, self.weights = centres.double(), weights.double()
         self.std, self.alpha_bars = std, alpha_bars.double()
 
@@ -46,6 +52,11 @@ class Mixture(nn.Module):
 
 
 def near(x: Tensor, centres: Sequence[float], radius: float) -> float:
-    """Return the share of `x`, shape (N,), that is within `radius` of one of `centres`."""
+    """Return the share of `x`, shape (N,), that is within `radius` of one of `centres`.
+
+    Raises:
+        TypeError: `x` is not a floating-point tensor, or `radius` not a number.
+    """
+    scalars.floating("x", x), scalars.number("radius", radius)
     distance = (x[:, None] - torch.tensor(centres)).abs().amin(1)
     return (distance < radius).double().mean().item()

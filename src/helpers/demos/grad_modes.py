@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from helpers import scalars
 from helpers.figures import COLORS, Figure, figure, legend
 from helpers.grad_modes import saved_bytes
 
@@ -37,7 +38,11 @@ def uses(tensor: Tensor) -> dict[str, bool]:
 
     Returns:
         For each use, whether it ran without a `RuntimeError`.
+
+    Raises:
+        TypeError: `tensor` is not a floating-point tensor.
     """
+    scalars.floating("tensor", tensor)
     with torch.inference_mode(False):
         weight = torch.ones((), dtype=tensor.dtype, device=tensor.device, requires_grad=True)
 
@@ -68,8 +73,10 @@ def tower(depth: int, width: int = 256) -> nn.Sequential:
     """Return `depth` blocks of Linear, ReLU and Dropout, for float32 of shape (n, `width`).
 
     Raises:
+        TypeError: `depth` or `width` is not an int.
         ValueError: `depth` or `width` is not positive.
     """
+    depth, width = scalars.integer("depth", depth), scalars.integer("width", width)
     if depth < 1 or width < 1:
         raise ValueError(f"expected a positive depth and width, got {depth} and {width}")
     layers = [(nn.Linear(width, width), nn.ReLU(), nn.Dropout()) for _ in range(depth)]
@@ -80,8 +87,10 @@ def memory_by_mode(depth: int, batch: int, width: int = 256) -> dict[str, int]:
     """Return the bytes saved for backward of a `tower` under each of `MODES`.
 
     Raises:
+        TypeError: `depth`, `batch` or `width` is not an int.
         ValueError: `depth`, `batch` or `width` is not positive.
     """
+    batch = scalars.integer("batch", batch)
     if batch < 1:
         raise ValueError(f"expected a positive batch size, got {batch}")
     net, x = tower(depth, width), torch.ones(batch, width)

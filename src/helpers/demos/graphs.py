@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from helpers import scalars
 from helpers.figures import COLORS, figure, legend
 
 if TYPE_CHECKING:
@@ -40,7 +41,13 @@ def community_graph(
     Returns:
         The edges, int64, shape (2, E), in both directions and without self-loops, and the
         community of each node, int64, shape (nodes,).
+
+    Raises:
+        TypeError, ValueError: a number is not an int or too small, or a probability not from 0 to
+            1.
     """
+    nodes, classes = scalars.integer("nodes", nodes, 0), scalars.integer("classes", classes, 1)
+    scalars.fraction("inside", inside), scalars.fraction("outside", outside)
     community = torch.randint(classes, (nodes,), generator=generator)
     chance = torch.where(community[:, None] == community, inside, outside)
     once = (torch.rand(nodes, nodes, generator=generator) < chance).triu(1).nonzero().T

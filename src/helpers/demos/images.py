@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from helpers import scalars
 from helpers.figures import Figure, figure, title
 
 PHOTOS = ("china", "flower")
@@ -62,8 +63,10 @@ def patches(size: int = 16) -> Patches:
         size: side of a square in pixels, from 1 to 104.
 
     Raises:
+        TypeError: `size` is not an int.
         ValueError: `size` is out of that range.
     """
+    size = scalars.integer("size", size)
     if not 1 <= size <= 104:
         raise ValueError(f"size must be from 1 to 104, got {size}")
     images, labels = [], []

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from helpers import scalars
 from helpers.figures import COLORS, Figure, figure, title
 
 Init = Callable[[Tensor], Any]
@@ -34,9 +35,10 @@ def statistics_noise(size: int, trials: int = 2000) -> dict[str, float]:
         The standard deviation over `trials` batches of the `mean` and of the unbiased `variance`.
 
     Raises:
+        TypeError: `size` or `trials` is not an int.
         ValueError: `size` is below 2, for which there is no variance.
     """
-    _at_least_two(size)
+    _at_least_two(size), scalars.integer("trials", trials, 2)
     generator = torch.Generator().manual_seed(0)
     batches = torch.randn(trials, size, generator=generator)
     return {"mean": batches.mean(1).std().item(), "variance": batches.var(1).std().item()}
@@ -51,9 +53,11 @@ def neighbour_noise(layer: nn.Module, size: int, trials: int = 200) -> float:
         The standard deviation over `trials` batches, averaged over the features.
 
     Raises:
+        TypeError: `layer` is not a module, or `size` or `trials` is not an int.
         ValueError: `size` is below 2, so that there is no other sample.
     """
-    _at_least_two(size)
+    _at_least_two(size), scalars.integer("trials", trials, 2)
+    scalars.module("layer", layer)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(trials, size, 16, generator=generator)
     x[:, 0] = x[0, 0].clone()  # the same sample everywhere
@@ -63,7 +67,7 @@ def neighbour_noise(layer: nn.Module, size: int, trials: int = 200) -> float:
 
 
 def _at_least_two(size: int) -> None:
-    if size < 2:
+    if scalars.integer("size", size) < 2:
         raise ValueError(f"size must be at least 2, got {size}")
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from helpers import scalars
 from helpers.demos.cuda_semantics import ToyGPU
 from helpers.figures import COLORS, Figure, figure, title
 
@@ -78,7 +79,13 @@ def queue(
         work: time that the GPU needs for each.
         gap: time that Python needs before each launch, in addition to the launch.
         wait: whether Python waits for the GPU at the end of each step.
+
+    Raises:
+        TypeError, ValueError: a number is not an int, or negative.
     """
+    times = {"python": python, "launches": launches, "work": work, "gap": gap}
+    for name, value in {"steps": steps, **times}.items():
+        scalars.integer(name, value, 0)
     gpu = ToyGPU()
     for _ in range(steps):
         gpu.clock += python

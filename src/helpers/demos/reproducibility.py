@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from helpers import child
+from helpers import child, scalars
 from helpers.cuda_semantics import _parse_visible_devices
 from helpers.figures import COLORS, Figure, figure
 
@@ -39,8 +39,11 @@ def sum_in_parts(values: Tensor, parts: int = 1) -> float:
         parts: number of parts of nearly equal length, at least 1.
 
     Raises:
+        TypeError: `values` is not a tensor, or `parts` not an int.
         ValueError: `values` is not a 1-D float32 tensor, or `parts` is less than 1.
     """
+    parts = scalars.integer("parts", parts)
+    scalars.filled("values", values)
     if values.dtype != torch.float32 or values.ndim != 1:
         raise ValueError(
             f"values must be float32 of shape (n,), got {values.dtype}, {tuple(values.shape)}"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from helpers import scalars
 from helpers.figures import COLORS, Figure, figure, legend
 
 _CHINESE = {
@@ -27,8 +28,11 @@ def random_walk(n: int, generator: torch.Generator | None = None) -> Tensor:
 
     Returns:
         Shape (n,), float32.
+
+    Raises:
+        TypeError, ValueError: `n` is not an int, or negative.
     """
-    return torch.randn(n, generator=generator).cumsum(0)
+    return torch.randn(scalars.integer("n", n, 0), generator=generator).cumsum(0)
 
 
 def hourly(n: int, trend: float = 0.0, generator: torch.Generator | None = None) -> Tensor:
@@ -44,7 +48,12 @@ def hourly(n: int, trend: float = 0.0, generator: torch.Generator | None = None)
 
     Returns:
         Shape (n,), float32.
+
+    Raises:
+        TypeError, ValueError: `n` is not an int or negative, or `trend` is not a finite number.
     """
+    n = scalars.integer("n", n, 0)
+    scalars.finite("trend", trend)
     t = torch.arange(n)
     noise, last = [], 0.0
     for shock in (0.5 * torch.randn(n, generator=generator)).tolist():

@@ -72,8 +72,7 @@ def explain(pasted: str, lang: str = "en") -> str:
             f"explain expects a text, got {type(pasted).__name__}; for an exception, pass "
             "''.join(traceback.format_exception(error))"
         )
-    if lang not in WORDS:
-        raise ValueError(f"lang must be one of {', '.join(WORDS)}, got {lang!r}")
+    _known(lang)
     labels, matches = WORDS[lang], messages().find(pasted)
     if not matches or not matches[0].sure:
         if error := unknown(pasted):
@@ -93,6 +92,11 @@ def explain(pasted: str, lang: str = "en") -> str:
     return "\n\n".join(parts)
 
 
+def _known(lang: str) -> None:
+    if lang not in WORDS:
+        raise ValueError(f"lang must be one of {', '.join(WORDS)}, got {lang!r}")
+
+
 @cache
 def questions() -> Questions:
     """Return the search index of the symptoms and sections in `messages.json`."""
@@ -103,7 +107,14 @@ def answers(question: str, lang: str = "en") -> list[str]:
     """Return up to two symptoms and three sections that match a question, best first.
 
     Each result has title, address and, for a section, its answer (shortened).
+
+    Raises:
+        TypeError: `question` is not a text.
+        ValueError: `lang` is neither `"en"` nor `"zh"`.
     """
+    if not isinstance(question, str):
+        raise TypeError(f"answers expects a text, got {type(question).__name__}")
+    _known(lang)
     places = questions().find(plain(question))
     symptoms = [place for place in places if place.kind == "symptom"][:2]
     sections = [place for place in places if place.kind == "section"][:3]

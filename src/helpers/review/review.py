@@ -57,9 +57,14 @@ def review(source: str, chosen: Collection[str] | None = None, first: int = 1) -
         first: first line to report.
 
     Raises:
+        TypeError: `source` is not a text, or `chosen` not a collection of texts.
         SyntaxError: the source is not valid Python.
         RecursionError: an expression is nested too deeply.
     """
+    if not isinstance(source, str):
+        raise TypeError(f"source must be a text, got {type(source).__name__}")
+    if isinstance(chosen, str) or not isinstance(chosen, Collection | None):
+        raise TypeError(f"chosen must be a collection of ids, got {chosen!r}")
     code = Code(source)
     if not code.uses_torch:
         return []
