@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from helpers import scalars
+from helpers import checks
 
 MIB = 2**20
 
@@ -90,7 +90,7 @@ def format_size(nbytes: int) -> str:
     Raises:
         TypeError: `nbytes` is not a number.
     """
-    scalars.number("nbytes", nbytes)
+    checks.number("nbytes", nbytes)
     for limit, unit in ((2**10, None), (2**20, "KiB"), (2**30, "MiB")):
         if nbytes <= limit:
             return f"{nbytes} bytes" if unit is None else f"{nbytes / (limit >> 10):.2f} {unit}"
@@ -593,7 +593,7 @@ def random_trace(seed: int, n: int = 200) -> list[tuple[Any, ...]]:
     Raises:
         TypeError, ValueError: `seed` or `n` is not an int, or `n` is negative.
     """
-    seed, n = scalars.integer("seed", seed), _bytes(n, "n")
+    seed, n = checks.integer("seed", seed), _bytes(n, "n")
     rng = random.Random(seed)
     edges = [0, 1, 511, 512, 513, MIB - 1, MIB, MIB + 1, 10 * MIB - 512, 10 * MIB - 1, 10 * MIB]
     held: dict[str, int] = {}

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 
 def attention_weights(query: Tensor, key: Tensor, **options: Any) -> Tensor:
@@ -35,7 +35,7 @@ def attention_weights(query: Tensor, key: Tensor, **options: Any) -> Tensor:
         ValueError: one has fewer than two dimensions.
     """
     for name, value in (("query", query), ("key", key)):
-        if scalars.tensor(name, value).dim() < 2:
+        if checks.tensor(name, value).dim() < 2:
             raise ValueError(f"{name} must be (..., L, E), got {tuple(value.shape)}")
     length = key.shape[-2]
     values = torch.eye(length, dtype=key.dtype, device=key.device)
@@ -65,8 +65,8 @@ def reach(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
             not a tensor (`nn.MultiheadAttention` returns a pair).
         ValueError: `x` or the output does not have three dimensions.
     """
-    scalars.function("function", function)
-    if not scalars.tensor("x", x).is_floating_point():
+    checks.function("function", function)
+    if not checks.tensor("x", x).is_floating_point():
         raise TypeError(f"expected a floating-point input, got {x.dtype}: pass token embeddings")
     if x.dim() != 3:
         raise ValueError(f"expected an input (N, L, E), got shape {tuple(x.shape)}")
@@ -113,13 +113,13 @@ def rotary(x: Tensor, positions: Tensor, base: float = 10000.0) -> Tensor:
 
     Source: RoFormer, https://arxiv.org/abs/2104.09864
     """
-    if not scalars.tensor("x", x).is_floating_point():
+    if not checks.tensor("x", x).is_floating_point():
         raise TypeError(f"expected floating-point features, got {x.dtype}")
     if not isinstance(positions, Tensor):
         raise TypeError(f"expected positions as a tensor, got {type(positions).__name__}")
     if not x.dim():
         raise ValueError("expected features of shape (..., L, E), got shape ()")
-    scalars.positive("base", base)
+    checks.positive("base", base)
     *sizes, width = x.shape
     if width % 2:
         raise ValueError(f"rotary needs an even number of features, got {width}")
@@ -148,8 +148,8 @@ def sinusoids(length: int, width: int, base: float = 10000.0) -> Tensor:
 
     Source: https://arxiv.org/abs/1706.03762
     """
-    length, width = scalars.integer("length", length), scalars.integer("width", width)
-    scalars.positive("base", base)
+    length, width = checks.integer("length", length), checks.integer("width", width)
+    checks.positive("base", base)
     if length < 1 or width < 1:
         raise ValueError(f"expected a length and a width of 1 or more, got {length} and {width}")
     powers = torch.arange(0, width, 2, dtype=torch.float32) / width
@@ -184,7 +184,7 @@ def backends(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> dict[
         "math": SDPBackend.MATH,
     }
     for name, given in (("query", query), ("key", key), ("value", value)):
-        scalars.tensor(name, given)
+        checks.tensor(name, given)
     results = {}
     devices = [query.device] if query.is_cuda else []
     for name, kind in kinds.items():

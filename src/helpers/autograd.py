@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from helpers import scalars
+from helpers import checks
 from helpers.figures import COLORS, Figure, figure, title
 from helpers.sparse import dense_parts
 
@@ -27,7 +27,7 @@ def storage_id(tensor: torch.Tensor) -> int:
     Raises:
         TypeError: `tensor` is not a tensor.
     """
-    return scalars.tensor("tensor", tensor).untyped_storage()._cdata
+    return checks.tensor("tensor", tensor).untyped_storage()._cdata
 
 
 def saved_tensors(function: Callable[[], Any]) -> list[torch.Size]:
@@ -38,7 +38,7 @@ def saved_tensors(function: Callable[[], Any]) -> list[torch.Size]:
     Raises:
         TypeError: `function` cannot be called.
     """
-    scalars.function("function", function)
+    checks.function("function", function)
     shapes: list[torch.Size] = []
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -85,7 +85,7 @@ class Alive:
             TypeError: `but` is not a module.
         """
         if but is not None:
-            scalars.module("but", but)
+            checks.module("but", but)
         own = () if but is None else (*but.parameters(), *but.buffers())
         owned = {storage_id(part) for t in own for part in dense_parts(t)}
         parts = [part for t in self._tensors() for part in dense_parts(t)]
@@ -113,7 +113,7 @@ def graph(output: torch.Tensor) -> dict[Any, list[Any]]:
     Raises:
         TypeError: `output` is not a tensor.
     """
-    scalars.tensor("output", output)
+    checks.tensor("output", output)
     nodes: dict[Any, list[Any]] = {}
     todo = [output.grad_fn] if output.grad_fn is not None else []
     while todo:
@@ -140,7 +140,7 @@ def draw_graphs(outputs: Mapping[str, torch.Tensor], names: Mapping[str, torch.T
         TypeError: `outputs` or `names` is not a dict of tensors.
         ValueError: `outputs` is empty.
     """
-    scalars.mapping("outputs", outputs), scalars.mapping("names", names)
+    checks.mapping("outputs", outputs), checks.mapping("names", names)
     if not outputs:
         raise ValueError("draw_graphs needs at least one output, got none")
     graphs = [_shorten(graph(output)) for output in outputs.values()]

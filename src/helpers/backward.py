@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from helpers import scalars
+from helpers import checks
 
 
 def blame(function: Callable[[], Any]) -> dict[str, str] | None:
@@ -36,7 +36,7 @@ def blame(function: Callable[[], Any]) -> dict[str, str] | None:
 
     Source: https://pytorch.org/docs/stable/autograd.html#anomaly-detection
     """
-    scalars.function("function", function)
+    checks.function("function", function)
     reports: list[str] = []
     with warnings.catch_warnings():
         show = warnings.showwarning

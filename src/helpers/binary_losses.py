@@ -11,7 +11,7 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 
 def soft_iou_loss(
@@ -54,7 +54,7 @@ def soft_iou_loss(
     https://arxiv.org/abs/1904.00592
     """
     for name, given in (("probability", probability), ("target", target)):
-        if scalars.filled(name, given).is_complex():
+        if checks.filled(name, given).is_complex():
             raise TypeError(f"{name} must be real, got {given.dtype}")
     if not isinstance(spatial_dims, int) or isinstance(spatial_dims, bool):
         raise TypeError(f"spatial_dims must be an integer, got {spatial_dims!r}")

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from helpers import scalars
+from helpers import checks
 from helpers.sparse import dense_parts
 
 PREFIXES = ("module.", "_orig_mod.")
@@ -50,7 +50,7 @@ def save_checkpoint(state: Mapping[str, Any], path: str | os.PathLike[str]) -> N
 
     Source: `man 2 rename`, `man 2 fsync`.
     """
-    scalars.mapping("state", state)
+    checks.mapping("state", state)
     path = Path(os.path.realpath(path))  # the rename must replace the target, not the symlink
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
@@ -201,7 +201,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
             made with `expand`. The message lists all of them, and the model is unchanged. (PyTorch
             copies what matches before it raises.)
     """
-    scalars.module("model", model)
+    checks.module("model", model)
     if not isinstance(weights, Mapping):
         raise TypeError(
             f"load_weights expects a state_dict, got {type(weights).__name__}; read a file with "
@@ -310,7 +310,7 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
         TypeError: `state` is not a mapping, or a state is not on the CPU, as after
             `torch.load(map_location="cuda")`. After an error all states are as before.
     """
-    missing = {"python", "numpy", "torch"} - scalars.mapping("state", state).keys()
+    missing = {"python", "numpy", "torch"} - checks.mapping("state", state).keys()
     if missing:
         raise ValueError(f"expected a result of rng_state, got one without {sorted(missing)}")
     before = rng_state()
@@ -340,7 +340,7 @@ def differences(a: Any, b: Any) -> list[str]:
     Raises:
         TypeError: `a` or `b` is not a mapping.
     """
-    scalars.mapping("a", a), scalars.mapping("b", b)
+    checks.mapping("a", a), checks.mapping("b", b)
     return [key for key in {**a, **b} if key not in a or key not in b or not _same(a[key], b[key])]
 
 

@@ -23,7 +23,7 @@ from torch.distributions import Distribution
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from helpers import scalars
+from helpers import checks
 from helpers.fake import fake_copy, fake_tensors
 
 
@@ -33,7 +33,7 @@ def where(tensor: Tensor) -> str:
     Raises:
         TypeError: `tensor` is not a tensor.
     """
-    scalars.tensor("tensor", tensor)
+    checks.tensor("tensor", tensor)
     return f"{str(tensor.dtype).removeprefix('torch.')}, {tensor.device.type}"
 
 
@@ -48,7 +48,7 @@ def unregistered(module: nn.Module) -> list[str]:
     Raises:
         TypeError: `module` is not a module.
     """
-    scalars.module("module", module)
+    checks.module("module", module)
     registry = ("_parameters", "_buffers", "_modules")
     registered = (*module.modules(), *module.parameters(), *module.buffers())
     seen = {id(value) for value in registered}
@@ -173,7 +173,7 @@ def rehearse(step: Callable[..., Any], *arguments: Any) -> Rehearsal:
             generator or the iterator of a DataLoader.
         RuntimeError: this PyTorch is not built for the device that the step names.
     """
-    scalars.function("step", step)
+    checks.function("step", step)
     copies = None
     quiet = patch.object(torch.cuda, "synchronize", lambda *_: None)
     pageable = patch.object(Tensor, "pin_memory", lambda tensor, *_: tensor)

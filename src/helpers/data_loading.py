@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, get_worker_info
 
-from helpers import scalars
+from helpers import checks
 from helpers.sparse import dense_parts
 
 if TYPE_CHECKING:
@@ -79,10 +79,10 @@ class H5Dataset(Dataset):
         transform: Callable[[tuple], Any] | None = None,
     ) -> None:
         if transform is not None:
-            scalars.function("transform", transform)
+            checks.function("transform", transform)
         if isinstance(keys, str) or not isinstance(keys, Sequence | Mapping) or not keys:
             raise ValueError(f"keys must name at least one dataset in a sequence, got {keys!r}")
-        self.keys = tuple(scalars.text("each of keys", key) for key in keys)
+        self.keys = tuple(checks.text("each of keys", key) for key in keys)
         self.path, self.transform, self._file, self._owner = Path(path), transform, None, 0
         shapes = keys if isinstance(keys, Mapping) else {}
         for key, shape in shapes.items():
@@ -200,10 +200,10 @@ def chunk_reads(path: str | Path, key: str, indices: Sequence[int], cache: int =
     """
     import h5py
 
-    scalars.text("key", key), scalars.integer("cache", cache, 0)
+    checks.text("key", key), checks.integer("cache", cache, 0)
     if not isinstance(indices, Iterable):
         raise TypeError(f"indices must be a list of rows, got {type(indices).__name__}")
-    indices = [scalars.integer("each of indices", index) for index in indices]
+    indices = [checks.integer("each of indices", index) for index in indices]
     if len(indices) == 0:
         raise ValueError("chunk_reads needs at least one index, got none")
     fetched = _fetched(Path(path), key, indices, cache)
@@ -292,10 +292,10 @@ def shared_memory_needed(batch: Any, workers: int, prefetch_factor: int | None =
         TypeError: `workers` or `prefetch_factor` is not an integer.
         ValueError: `workers` is negative, or `prefetch_factor` is below 1.
     """
-    workers = scalars.integer("workers", workers)
+    workers = checks.integer("workers", workers)
     if workers == 0 and prefetch_factor is None:
         return 0
-    prefetch_factor = scalars.integer("prefetch_factor", prefetch_factor)
+    prefetch_factor = checks.integer("prefetch_factor", prefetch_factor)
     if workers < 0 or prefetch_factor < 1:
         raise ValueError(
             "expected workers >= 0 and prefetch_factor >= 1, "

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import scatter_gather
 
-from helpers import scalars
+from helpers import checks
 
 
 def scatter(inputs: Any, replicas: int, dim: int = 0) -> list[Any]:
@@ -35,7 +35,7 @@ def scatter(inputs: Any, replicas: int, dim: int = 0) -> list[Any]:
         TypeError: `replicas` or `dim` is not an integer, or a dict cannot be built from pairs, such
             as a `defaultdict`, as in PyTorch.
     """
-    _require_count(replicas), scalars.integer("dim", dim)
+    _require_count(replicas), checks.integer("dim", dim)
     if isinstance(inputs, Tensor):
         if inputs.dim() == 0:
             raise ValueError("expected tensors with a batch dimension, got one of shape ()")
@@ -58,7 +58,7 @@ def _require_count(replicas: Any) -> None:
 
 
 def _require_module(module: Any) -> None:
-    scalars.module("module", module)
+    checks.module("module", module)
 
 
 def _like(sequence: Any, members: Iterable[Any]) -> Any:
@@ -131,7 +131,7 @@ def gather(outputs: Sequence[Any], dim: int = 0) -> Any:
         TypeError: `outputs` is not a list or tuple, `dim` is not an integer, or an output is not a
             tensor, None, or a tuple, list or dict of them.
     """
-    scalars.integer("dim", dim)
+    checks.integer("dim", dim)
     if not isinstance(outputs, list | tuple):
         raise TypeError(f"gather expects a list of outputs, got {type(outputs).__name__}")
     if not outputs:
@@ -192,7 +192,7 @@ class StandIn(nn.DataParallel):
     ) -> None:
         _require_module(module)
         _require_count(replicas)
-        scalars.integer("dim", dim)
+        checks.integer("dim", dim)
         nn.Module.__init__(self)
         self.module, self.dim = module, dim
         self.device_ids, self.output_device = list(range(replicas)), 0

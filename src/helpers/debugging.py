@@ -34,7 +34,7 @@ from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import keystr, tree_leaves, tree_leaves_with_path, tree_map
 
-from helpers import scalars
+from helpers import checks
 from helpers.forward import copied_buffers, tensors_in, uncompiled
 
 Loss = Callable[[], Tensor]
@@ -55,9 +55,9 @@ def overfit(model: nn.Module, loss: Loss, optimizer: Optimizer, steps: int = 200
         ValueError: the loss is not a single number, or `steps` is below 1.
         RuntimeError: the loss has no graph.
     """
-    steps = scalars.integer("steps", steps, 1)
-    scalars.module("model", model), scalars.optimizer("optimizer", optimizer)
-    scalars.function("loss", loss)
+    steps = checks.integer("steps", steps, 1)
+    checks.module("model", model), checks.optimizer("optimizer", optimizer)
+    checks.function("loss", loss)
     losses = []
     with _undone(model, optimizer):
         for _ in range(steps):
@@ -149,8 +149,8 @@ def movement(model: nn.Module, loss: Loss, optimizer: Optimizer) -> dict[str, st
         TypeError: an argument is of another kind.
         ValueError: the loss is not a single number.
     """
-    scalars.module("model", model), scalars.optimizer("optimizer", optimizer)
-    scalars.function("loss", loss)
+    checks.module("model", model), checks.optimizer("optimizer", optimizer)
+    checks.function("loss", loss)
     groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
     changes = {}
     with _undone(model, optimizer):
@@ -212,8 +212,8 @@ def neighbours(model: Callable[[Tensor], Tensor], x: Tensor, sample: int = -1) -
     """
     if not isinstance(sample, Integral) or isinstance(sample, bool):
         raise TypeError(f"sample must be an int, got {type(sample).__name__}")
-    scalars.function("model", model)
-    if not scalars.tensor("x", x).dim():
+    checks.function("model", model)
+    if not checks.tensor("x", x).dim():
         raise ValueError("x must have the shape (N, ...), got ()")
     if not x.is_floating_point():
         raise ValueError(f"x must be of a floating point type, got {x.dtype}")
@@ -252,7 +252,7 @@ def broadcasting_lines(function: Callable[[], Any]) -> list[str]:
     Raises:
         TypeError: `function` cannot be called.
     """
-    scalars.function("function", function)
+    checks.function("function", function)
     reports: dict[str, None] = {}
 
     class Watch(TorchDispatchMode):
@@ -357,9 +357,9 @@ def first_nonfinite(
     Raises:
         TypeError: `function` cannot be called, or `model` is not a module.
     """
-    scalars.function("function", function)
+    checks.function("function", function)
     if model is not None:
-        scalars.module("model", model)
+        checks.module("model", model)
     watch = _Finite(infinities)
     nonfinite = []
     with ExitStack() as stack:
@@ -558,10 +558,10 @@ def first_difference(
         TypeError: a model is not a module, `rtol` not a number or `names` not a mapping; or a model
             returns no tensor, so that the outputs cannot be compared.
     """
-    scalars.module("first", first), scalars.module("second", second)
-    if not scalars.number("rtol", rtol) >= 0:
+    checks.module("first", first), checks.module("second", second)
+    if not checks.number("rtol", rtol) >= 0:
         raise ValueError(f"rtol must be at least 0, got {rtol}")
-    renamed = dict(scalars.mapping("names", {} if names is None else names))
+    renamed = dict(checks.mapping("names", {} if names is None else names))
     one, two = (_record(model, inputs, named) for model in (first, second))
     shared = [(key, (renamed.get(key[0], key[0]), key[1])) for key in one]
     shared = [(mine, theirs) for mine, theirs in shared if theirs in two]
@@ -652,7 +652,7 @@ def census(model: nn.Module, *others: Any) -> dict[str, list[str]]:
     Raises:
         TypeError: `model` is not a module.
     """
-    scalars.module("model", model)
+    checks.module("model", model)
     groups: dict[str, list[str]] = defaultdict(list)
 
     def add(name: str, t: Tensor) -> None:
@@ -703,8 +703,8 @@ def leaks(step: Callable[[], Any], rounds: int = 4) -> dict[str, int]:
         TypeError: `step` cannot be called, or `rounds` is not an int.
         ValueError: `rounds` is below 3, too few to tell growth from replacement.
     """
-    scalars.function("step", step)
-    rounds = scalars.integer("rounds", rounds, 3)
+    checks.function("step", step)
+    rounds = checks.integer("rounds", rounds, 3)
     created: list[dict[int, tuple[Any, str, int]]] = []
 
     class Watch(TorchDispatchMode):
@@ -755,7 +755,7 @@ def watchdog(seconds: float, path: str | os.PathLike, exit: bool = False) -> Ite
 
     Source: https://docs.python.org/3/library/faulthandler.html
     """
-    scalars.positive("seconds", scalars.finite("seconds", seconds))
+    checks.positive("seconds", checks.finite("seconds", seconds))
     with open(os.fspath(path), "w") as file:
         faulthandler.dump_traceback_later(seconds, exit=exit, file=file)
         try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from helpers import scalars
+from helpers import checks
 
 
 def gradients(module: nn.Module) -> dict[str, bool]:
@@ -16,5 +16,5 @@ def gradients(module: nn.Module) -> dict[str, bool]:
     Raises:
         TypeError: `module` is not a module.
     """
-    named = scalars.module("module", module).named_parameters()
+    named = checks.module("module", module).named_parameters()
     return {name: p.grad is not None for name, p in named}

@@ -12,7 +12,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 
 def noise_schedule(steps: int, first: float = 0.1, last: float = 20.0) -> Tensor:
@@ -39,7 +39,7 @@ def noise_schedule(steps: int, first: float = 0.1, last: float = 20.0) -> Tensor
     """
     if not isinstance(steps, Integral) or steps < 2:
         raise ValueError(f"steps must be an int of at least 2, got {steps!r}")
-    scalars.number("first", first), scalars.number("last", last)
+    checks.number("first", first), checks.number("last", last)
     if not 0 < first <= last < math.inf:
         raise ValueError(f"expected 0 < first <= last, both finite, got {first} and {last}")
     betas = torch.linspace(first / steps, last / steps, steps, dtype=torch.float64)
@@ -60,9 +60,9 @@ def per_sample(values: Tensor, t: Tensor, like: Tensor) -> Tensor:
             this check synchronizes), `values` has another number of dimensions, or `like` contains
             integers or has no batch dimension.
     """
-    if scalars.tensor("the coefficients", values).dim() != 1:
+    if checks.tensor("the coefficients", values).dim() != 1:
         raise ValueError(f"the coefficients must have shape (T,), got {tuple(values.shape)}")
-    if not scalars.tensor("the data", like).dim() or not (
+    if not checks.tensor("the data", like).dim() or not (
         like.is_floating_point() or like.is_complex()
     ):
         raise ValueError(
@@ -97,20 +97,20 @@ def q_sample(x0: Tensor, t: Tensor, noise: Tensor, alpha_bars: Tensor) -> Tensor
         ValueError: the shapes of data and noise differ, or an argument is invalid (see
             `per_sample`).
     """
-    scalars.tensor("alpha_bars", alpha_bars), scalars.tensor("noise", noise)
-    if scalars.tensor("x0", x0).shape != noise.shape:
+    checks.tensor("alpha_bars", alpha_bars), checks.tensor("noise", noise)
+    if checks.tensor("x0", x0).shape != noise.shape:
         raise ValueError(
             f"noise must have the shape of x0, {tuple(x0.shape)}, got {tuple(noise.shape)}"
         )
     if x0.is_floating_point():
-        scalars.floating("noise", noise)
+        checks.floating("noise", noise)
     signal = per_sample(alpha_bars.sqrt(), t, x0)
     return signal * x0 + per_sample((1 - alpha_bars).sqrt(), t, x0) * noise
 
 
 def _check_betas(betas: Tensor) -> None:
     if (
-        scalars.filled("betas", betas).dim() != 1
+        checks.filled("betas", betas).dim() != 1
         or not len(betas)
         or not bool(((betas > 0) & (betas < 1)).all())
     ):
@@ -141,7 +141,7 @@ def reverse_step(x: Tensor, predicted: Tensor, t: int, betas: Tensor, noise: Ten
             shapes of prediction, noise and `x` differ.
     """
     _check_betas(betas)
-    scalars.floating("x", x)
+    checks.floating("x", x)
     if isinstance(t, Tensor) and t.numel() == 1:
         t = t.item()
     if isinstance(t, bool) or not isinstance(t, Integral) or not 0 <= t < len(betas):
@@ -152,7 +152,7 @@ def reverse_step(x: Tensor, predicted: Tensor, t: int, betas: Tensor, noise: Ten
             raise ValueError(
                 f"{name} must be a tensor of the shape of x, {tuple(x.shape)}, got {got}"
             )
-        scalars.floating(name, other)
+        checks.floating(name, other)
     betas = betas.cpu().double()  # MPS has no float64
     alpha_bars = (1 - betas).cumprod(0)
     beta, left = betas[t].item(), alpha_bars[t].item()
@@ -186,10 +186,10 @@ def ddpm_sample(
             another shape than `x`.
     """
     _check_betas(betas)
-    scalars.function("model", model)
+    checks.function("model", model)
     if not isinstance(shape, Sequence) or not shape:
         raise ValueError(f"shape must be a tuple such as (16, 2), got {shape!r}")
-    shape = [scalars.integer("each size of shape", size, 0) for size in shape]
+    shape = [checks.integer("each size of shape", size, 0) for size in shape]
     options = {"generator": generator, "device": betas.device, "dtype": torch.float32}
     x = torch.randn(*shape, **options)
     for t in range(len(betas) - 1, -1, -1):
@@ -217,8 +217,8 @@ def time_embedding(t: Tensor, width: int, longest: float = 10_000.0) -> Tensor:
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
     """
-    width = scalars.integer("width", width)
-    scalars.finite("longest", longest)
+    width = checks.integer("width", width)
+    checks.finite("longest", longest)
     if width < 2 or width % 2:
         raise ValueError(f"width must be even and at least 2, got {width}")
     if not longest > 0:
@@ -247,8 +247,8 @@ def guided(conditional: Tensor, unconditional: Tensor, scale: float) -> Tensor:
     Source: Ho and Salimans 2022, "Classifier-Free Diffusion Guidance",
     https://arxiv.org/abs/2207.12598
     """
-    scalars.floating("conditional", conditional)
-    scalars.floating("unconditional", unconditional), scalars.number("scale", scale)
+    checks.floating("conditional", conditional)
+    checks.floating("unconditional", unconditional), checks.number("scale", scale)
     if conditional.shape != unconditional.shape:
         raise ValueError(
             f"both predictions must have the same shape, got {tuple(conditional.shape)} and "

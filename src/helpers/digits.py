@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 if TYPE_CHECKING:
     from torch.utils.data import TensorDataset
@@ -31,7 +31,7 @@ def load(classes: Iterable[int] = range(10)) -> tuple[Tensor, Tensor]:
     """
     if not isinstance(classes, Iterable):
         raise TypeError(f"classes must be a list of digits, got {type(classes).__name__}")
-    digits = [scalars.integer("each of classes", digit) for digit in classes]
+    digits = [checks.integer("each of classes", digit) for digit in classes]
     if not digits or len(set(digits)) < len(digits) or not set(digits) <= set(range(10)):
         raise ValueError(f"classes must be different digits from 0 to 9, got {digits}")
     x, y = _all()
@@ -58,7 +58,7 @@ def split(validation: int = 360) -> tuple[TensorDataset, TensorDataset]:
     from torch.utils.data import TensorDataset
 
     x, y = load()
-    validation = scalars.integer("validation", validation)
+    validation = checks.integer("validation", validation)
     if not 0 < validation < len(x):
         raise ValueError(f"validation must be from 1 to {len(x) - 1}, got {validation}")
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from helpers import scalars
+from helpers import checks
 
 T = TypeVar("T")
 
@@ -175,7 +175,7 @@ def differences(model: nn.Module) -> list[str]:
     """
     import torch.distributed as dist
 
-    scalars.module("model", model)
+    checks.module("model", model)
     _grouped()
     state = {k: v for k, v in model.state_dict().items() if isinstance(v, torch.Tensor)}
     kinds = {k: _kind(v) for k, v in state.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from helpers import scalars
+from helpers import checks
 
 
 def out_of_range(ids: Tensor, table: nn.Embedding | nn.EmbeddingBag) -> dict[tuple[int, ...], int]:
@@ -32,6 +32,6 @@ def out_of_range(ids: Tensor, table: nn.Embedding | nn.EmbeddingBag) -> dict[tup
         raise TypeError(f"ids must be a tensor of integers, got {type(ids).__name__}")
     if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
         raise TypeError(f"ids must be a tensor of integers, got {ids.dtype}")
-    ids = scalars.filled("ids", ids).cpu().long()
+    ids = checks.filled("ids", ids).cpu().long()
     outside = (ids < 0) | (ids >= table.num_embeddings)
     return {tuple(where): int(ids[tuple(where)]) for where in outside.nonzero().tolist()}

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from helpers import scalars
+from helpers import checks
 
 
 @contextlib.contextmanager
@@ -31,7 +31,7 @@ def preserve_modes(model: nn.Module) -> Iterator[nn.Module]:
     Raises:
         TypeError: `model` is not a module.
     """
-    modes = [(part, part.training) for part in scalars.module("model", model).modules()]
+    modes = [(part, part.training) for part in checks.module("model", model).modules()]
     try:
         yield model
     finally:
@@ -80,9 +80,9 @@ def confusion_matrix(
             f"expected one shape, got target {tuple(target.shape)} "
             f"and prediction {tuple(prediction.shape)}"
         )
-    num_classes = scalars.integer("num_classes", num_classes)
+    num_classes = checks.integer("num_classes", num_classes)
     if ignore_index is not None:
-        ignore_index = scalars.integer("ignore_index", ignore_index)
+        ignore_index = checks.integer("ignore_index", ignore_index)
     if num_classes < 1:
         raise ValueError(f"expected at least one class, got {num_classes}")
     target, prediction = target.flatten().long(), prediction.flatten().long()
@@ -121,7 +121,7 @@ def scores(matrix: Tensor, zero_division: float = math.nan) -> Scores:
         ValueError: `matrix` is not square.
     """
     matrix = _counts(matrix)
-    scalars.number("zero_division", zero_division)
+    checks.number("zero_division", zero_division)
     hits, support, predicted = matrix.diag(), matrix.sum(1), matrix.sum(0)
     return Scores(
         _ratio(hits, predicted, zero_division),
@@ -176,7 +176,7 @@ def most_confused(matrix: Tensor, k: int = 5) -> list[tuple[int, int, int]]:
         ValueError: `matrix` is not square or `k` is negative.
     """
     matrix = _counts(matrix)
-    k = scalars.integer("k", k)
+    k = checks.integer("k", k)
     if k < 0:
         raise ValueError(f"expected k of at least 0, got {k}")
     mistakes = matrix - matrix.diag().diag()
@@ -211,7 +211,7 @@ def top_k_accuracy(logits: Tensor, target: Tensor, k: int) -> float:
             f"got {tuple(logits.shape)} and {tuple(target.shape)}"
         )
     classes = logits.shape[1]
-    k = scalars.integer("k", k)
+    k = checks.integer("k", k)
     if not 1 <= k <= classes:
         raise ValueError(f"expected k from 1 to the {classes} classes, got {k}")
     if not len(target):
@@ -298,7 +298,7 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = 10) -> list[Bin
         )
     if not ((correct == 0) | (correct == 1)).all():
         raise ValueError("expected correct as booleans, got other values: compare with the labels")
-    bins = scalars.integer("bins", bins)
+    bins = checks.integer("bins", bins)
     if bins < 1:
         raise ValueError(f"expected at least one bin, got {bins}")
     if not ((confidence >= 0) & (confidence <= 1)).all():
@@ -344,7 +344,7 @@ def write_report(
     matrix = _counts(matrix)
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise TypeError(f"names must be a list, got {type(names).__name__}")
-    confused = scalars.integer("confused", confused)
+    confused = checks.integer("confused", confused)
     if len(names) != len(matrix):
         raise ValueError(f"expected {len(matrix)} names, got {len(names)}")
     path = Path(path)
@@ -375,7 +375,7 @@ def write_report(
 def _is_tensor(name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"expected a tensor as {name}, got {type(value).__name__}: torch.as_tensor")
-    scalars.filled(name, value)
+    checks.filled(name, value)
 
 
 def _counts(matrix: Tensor) -> Tensor:

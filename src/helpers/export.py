@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from helpers import scalars
+from helpers import checks
 from helpers.evaluation import preserve_modes
 
 _DTYPES = {
@@ -94,7 +94,7 @@ def why_not(model: nn.Module, *example: Any, dynamic_shapes: Any = None) -> str 
     Raises:
         TypeError: `model` is not a module.
     """
-    scalars.module("model", model)
+    checks.module("model", model)
     copies = _cloned(example)  # a failed export marks its example
     try:
         with quiet():
@@ -522,7 +522,7 @@ def load_release(
     if not callable(build):
         raise TypeError(f"expected a class or a function as build, got {type(build).__name__}")
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
-        if not scalars.number(name, tolerance) >= 0:
+        if not checks.number(name, tolerance) >= 0:
             raise ValueError(f"{name} must be at least 0, got {tolerance}")
     folder = Path(folder)
     names = ("release.json", "weights.safetensors", "example.safetensors")

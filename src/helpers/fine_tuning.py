@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from helpers import scalars
+from helpers import checks
 from helpers.checkpoints import differences
 
 # ---------------------------------------------------------------- look at a fine-tuning
@@ -38,7 +38,7 @@ def audit(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, str]:
     Raises:
         TypeError: `model` is not a module, or `optimizer` not an optimizer.
     """
-    scalars.module("model", model), scalars.optimizer("optimizer", optimizer)
+    checks.module("model", model), checks.optimizer("optimizer", optimizer)
     rates = {id(p): g["lr"] for g in optimizer.param_groups for p in g["params"]}
     states = {name: _state([p], [], rates) for name, p in model.named_parameters(recurse=False)}
     for name, child in model.named_children():
@@ -75,7 +75,7 @@ def keep(model: nn.Module) -> dict[str, Tensor]:
     Raises:
         TypeError: `model` is not a module.
     """
-    return copy.deepcopy(scalars.module("model", model).state_dict())
+    return copy.deepcopy(checks.module("model", model).state_dict())
 
 
 def changed(before: dict[str, Tensor], model: nn.Module) -> list[str]:
@@ -87,8 +87,8 @@ def changed(before: dict[str, Tensor], model: nn.Module) -> list[str]:
     Raises:
         TypeError: `before` is not a mapping, or `model` is not a module.
     """
-    scalars.mapping("before", before)
-    keys = differences(before, scalars.module("model", model).state_dict())
+    checks.mapping("before", before)
+    keys = differences(before, checks.module("model", model).state_dict())
     return list(dict.fromkeys(key.partition(".")[0] for key in keys))
 
 
@@ -99,7 +99,7 @@ def head_of(model: nn.Module) -> str:
         TypeError: `model` is not a module.
         ValueError: there is none (SqueezeNet ends in a convolution, for example).
     """
-    scalars.module("model", model)
+    checks.module("model", model)
     linear = [name for name, m in model.named_modules() if isinstance(m, nn.Linear)]
     if not linear:
         raise ValueError(f"{type(model).__name__} has no nn.Linear")
@@ -135,7 +135,7 @@ class LoRALinear(nn.Module):
         if not isinstance(rank, Integral) or isinstance(rank, bool) or rank < 1:
             raise ValueError(f"expected an integer rank of at least 1, got {rank}")
         if alpha is not None:
-            scalars.finite("alpha", alpha)
+            checks.finite("alpha", alpha)
         self.base = base.requires_grad_(False)
         self.scale = 1.0 if alpha is None else alpha / rank
         self.down = nn.Parameter(base.weight.new_empty(rank, base.in_features))

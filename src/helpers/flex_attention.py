@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -91,7 +91,7 @@ def window_rule(size: int, past: int = 0) -> Rule:
         TypeError: `size` or `past` is not an integer.
         ValueError: `size` is below 1 or `past` below 0.
     """
-    size, past = scalars.integer("size", size), scalars.integer("past", past)
+    size, past = checks.integer("size", size), checks.integer("past", past)
     if size < 1 or past < 0:
         raise ValueError(f"size must be at least 1 and past at least 0, got {size} and {past}")
 

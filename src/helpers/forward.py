@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from helpers import scalars
+from helpers import checks
 from helpers.sparse import dense_parts
 
 
@@ -32,7 +32,7 @@ def copied_buffers(model: nn.Module) -> Iterator[None]:
     Raises:
         TypeError: `model` is not a module.
     """
-    scalars.module("model", model)
+    checks.module("model", model)
     own = [(m, dict(m._buffers.items())) for m in model.modules()]
     copies: dict[int, torch.Tensor] = {}
     try:
@@ -74,7 +74,7 @@ def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     Raises:
         TypeError: `a` or `b` is not a tensor.
     """
-    scalars.tensor("a", a), scalars.tensor("b", b)
+    checks.tensor("a", a), checks.tensor("b", b)
     if a.layout != b.layout or a.shape != b.shape:
         return False
     parts = zip(dense_parts(a), dense_parts(b), strict=True)

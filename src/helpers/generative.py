@@ -12,7 +12,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 # ---------------------------------------------------------------- a mixture, and its modes
 
@@ -47,7 +47,7 @@ def ring(
     """
     if not isinstance(n, Integral) or isinstance(n, bool) or n < 0:
         raise ValueError(f"n must be an int of at least 0, got {n!r}")
-    scalars.finite("std", std)
+    checks.finite("std", std)
     centres = ring_centres(modes)
     chosen = torch.randint(modes, (n,), generator=generator)
     noise = torch.randn(n, 2, generator=generator, dtype=torch.float32)
@@ -77,8 +77,8 @@ def count_modes(
             centre, the samples are not floating-point numbers, or
             the shapes do not fit.
     """
-    scalars.filled("samples", samples), scalars.filled("centres", centres)
-    scalars.positive("radius", radius), scalars.fraction("least", least)
+    checks.filled("samples", samples), checks.filled("centres", centres)
+    checks.positive("radius", radius), checks.fraction("least", least)
     if samples.dim() != 2 or centres.dim() != 2 or samples.shape[1] != centres.shape[1]:
         raise ValueError(
             f"samples must have shape (N, D) and centres (K, D), got {tuple(samples.shape)} and "
@@ -116,7 +116,7 @@ def kl_to_standard_normal(mu: Tensor, logvar: Tensor) -> Tensor:
         ValueError: the shapes differ, or there is no batch dimension.
     """
     for name, value in (("mu", mu), ("logvar", logvar)):
-        if not scalars.tensor(name, value).is_floating_point():
+        if not checks.tensor(name, value).is_floating_point():
             raise TypeError(f"{name} must be floating point, got {value.dtype}")
     if mu.shape != logvar.shape or not mu.dim():
         raise ValueError(

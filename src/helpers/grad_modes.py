@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from helpers import scalars
+from helpers import checks
 from helpers.autograd import storage_id
 from helpers.forward import copied_buffers, equal, tensors_in
 from helpers.sparse import dense_parts
@@ -32,7 +32,7 @@ def effects(net: nn.Module, x: Tensor) -> dict[str, bool]:
     Raises:
         TypeError: `x` is not a tensor, `net` is not a module, or it returns no tensor.
     """
-    scalars.module("net", net), scalars.tensor("x", x)
+    checks.module("net", net), checks.tensor("x", x)
     before = {name: b.clone() for name, b in net.named_buffers()}
     devices = [x.device] if x.is_cuda else []
     with copied_buffers(net), torch.random.fork_rng(devices):
@@ -67,7 +67,7 @@ def saved_bytes(net: nn.Module, x: Tensor) -> int:
     Raises:
         TypeError: `net` is not a module, or `x` is not a tensor.
     """
-    scalars.module("net", net), scalars.tensor("x", x)
+    checks.module("net", net), checks.tensor("x", x)
     kept: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 
 def aggregate(messages: Tensor, target: Tensor, n: int, reduce: str = "sum") -> Tensor:
@@ -214,7 +214,7 @@ def negative_edges(
     low, high = edges.long().sort(dim=0).values
     taken = (low * n + high)[low != high].unique()
     free = n * (n - 1) // 2 - len(taken)
-    count = scalars.integer("count", count)
+    count = checks.integer("count", count)
     if not 0 <= count <= free:
         raise ValueError(
             f"count must be an int from 0 to {free}, the pairs without an edge, got {count}"
@@ -253,7 +253,7 @@ def _check_values(name: str, values: Tensor, target: Tensor, n: int) -> None:
 
 def _check_ids(ids: Tensor, n: int) -> None:
     try:
-        n = scalars.integer("n", n, 0)
+        n = checks.integer("n", n, 0)
     except (TypeError, ValueError):
         raise ValueError(
             f"the number of nodes must be an int that is not negative, got {n!r}"

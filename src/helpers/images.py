@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 
 class VideoInfo(NamedTuple):
@@ -53,8 +53,8 @@ def region_confusion(
     Source: the region confusion mechanism of Chen et al. 2019, "Destruction and Construction
     Learning for Fine-grained Image Recognition" (CVPR), here one direction after the other.
     """
-    blocks, neighbour = scalars.integer("blocks", blocks), scalars.integer("neighbour", neighbour)
-    if scalars.tensor("x", x).ndim not in (3, 4):
+    blocks, neighbour = checks.integer("blocks", blocks), checks.integer("neighbour", neighbour)
+    if checks.tensor("x", x).ndim not in (3, 4):
         raise ValueError(f"expected (C, H, W) or (N, C, H, W), got shape {tuple(x.shape)}")
     if blocks < 2:
         raise ValueError(f"blocks must be at least 2, got {blocks}")
@@ -109,8 +109,8 @@ def segment_indices(
 
     Source: Wang et al. 2016, "Temporal Segment Networks" (ECCV), https://arxiv.org/abs/1608.00859
     """
-    num_frames = scalars.integer("num_frames", num_frames)
-    segments = scalars.integer("segments", segments)
+    num_frames = checks.integer("num_frames", num_frames)
+    segments = checks.integer("segments", segments)
     if num_frames < 1:
         raise ValueError(f"num_frames must be at least 1, got {num_frames}: was the file read?")
     if segments < 1:
@@ -140,7 +140,7 @@ def write_clip(path: str | Path, frames: Tensor, fps: float = 25.0) -> None:
         TypeError: `frames` is not a tensor of uint8 with values, or `fps` not a number.
         OSError: OpenCV could not open the file for writing.
     """
-    scalars.filled("frames", frames), scalars.number("fps", fps)
+    checks.filled("frames", frames), checks.number("fps", fps)
     if frames.ndim != 4 or frames.shape[1] != 3 or not len(frames):
         raise ValueError(f"frames must be (T, 3, H, W) with T > 0, got {tuple(frames.shape)}")
     if frames.dtype != torch.uint8:

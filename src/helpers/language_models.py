@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from helpers import scalars
+from helpers import checks
 from helpers.evaluation import preserve_modes
 
 IGNORED = -100  # the default `ignore_index` of `F.cross_entropy`
@@ -47,7 +47,7 @@ class Characters:
     """
 
     def __init__(self, text: str) -> None:
-        self.characters = sorted(set(scalars.text("text", text)))
+        self.characters = sorted(set(checks.text("text", text)))
         self.end = len(self.characters)
         self._tokens = {c: i for i, c in enumerate(self.characters)}
 
@@ -61,7 +61,7 @@ class Characters:
             TypeError: `text` is not a str.
             ValueError: a character is not in the vocabulary.
         """
-        if unknown := sorted(set(scalars.text("text", text)) - self._tokens.keys()):
+        if unknown := sorted(set(checks.text("text", text)) - self._tokens.keys()):
             raise ValueError(f"not in the vocabulary: {unknown}")
         return torch.tensor([self._tokens[c] for c in text] + [self.end] * end, dtype=torch.int64)
 
@@ -72,7 +72,7 @@ class Characters:
             TypeError: `ids` is not a tensor.
             ValueError: `ids` has another shape, or contains an ID that is not in the vocabulary.
         """
-        if scalars.filled("ids", ids).dim() != 1:
+        if checks.filled("ids", ids).dim() != 1:
             raise ValueError(f"ids must have the shape (T,), got {tuple(ids.shape)}")
         tokens = ids.tolist()
         if unknown := sorted(set(tokens) - set(range(len(self)))):
@@ -123,8 +123,8 @@ class Block(nn.Module):
 
     def __init__(self, width: int, heads: int, causal: bool, dropout: float) -> None:
         super().__init__()
-        width, heads = scalars.integer("width", width, 1), scalars.integer("heads", heads, 1)
-        scalars.fraction("dropout", dropout)
+        width, heads = checks.integer("width", width, 1), checks.integer("heads", heads, 1)
+        checks.fraction("dropout", dropout)
         if width % heads:
             raise ValueError(f"width must be a multiple of heads, got {width} and {heads}")
         self.heads, self.causal, self.dropout = heads, causal, nn.Dropout(dropout)
@@ -173,8 +173,8 @@ class GPT(nn.Module):
     ) -> None:
         super().__init__()
         for name, size in (("vocab", vocab), ("width", width), ("context", context)):
-            scalars.integer(name, size, 1)
-        scalars.integer("layers", layers, 0)
+            checks.integer(name, size, 1)
+        checks.integer("layers", layers, 0)
         self.tokens, self.positions = nn.Embedding(vocab, width), nn.Embedding(context, width)
         self.blocks = nn.ModuleList(Block(width, heads, causal, dropout) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
@@ -223,9 +223,9 @@ def labels_of(ids: Tensor, lengths: Tensor) -> Tensor:
         ValueError: `ids` is not of shape (N, T) or contains no integers, or `lengths` has another
             shape.
     """
-    if scalars.tensor("ids", ids).is_floating_point() or ids.dim() != 2:
+    if checks.tensor("ids", ids).is_floating_point() or ids.dim() != 2:
         raise ValueError(f"ids must be integers (N, T), got {ids.dtype} of {tuple(ids.shape)}")
-    if scalars.tensor("lengths", lengths).shape != ids.shape[:1]:
+    if checks.tensor("lengths", lengths).shape != ids.shape[:1]:
         raise ValueError(f"expected {len(ids)} lengths, got shape {tuple(lengths.shape)}")
     labels = torch.full_like(ids, IGNORED, dtype=torch.int64)
     labels[:, :-1] = ids[:, 1:]
@@ -245,8 +245,8 @@ def next_token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> 
         TypeError: `logits` is not a floating-point tensor, or `labels` not a tensor.
         ValueError: `logits` has another number of dimensions, or `labels` another shape.
     """
-    scalars.tensor("labels", labels)
-    if scalars.floating("logits", logits).dim() != 3 or labels.shape != logits.shape[:2]:
+    checks.tensor("labels", labels)
+    if checks.floating("logits", logits).dim() != 3 or labels.shape != logits.shape[:2]:
         raise ValueError(
             f"expected logits (N, T, vocab) and labels (N, T), got {tuple(logits.shape)} and "
             f"{tuple(labels.shape)}"
@@ -268,7 +268,7 @@ def perplexity(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> fl
         TypeError: `model` is not a module, or `batches` contains no pairs of tensors.
         ValueError: every label is ignored.
     """
-    scalars.batches("batches", batches)
+    checks.batches("batches", batches)
     total, count = 0.0, 0
     with preserve_modes(model):
         model.eval()
@@ -299,11 +299,11 @@ def offsets(model: nn.Module, ids: Tensor, largest: int = 2) -> dict[int, float]
         ValueError: `ids` has another number of dimensions, T is not above `largest`, or `largest`
             is negative.
     """
-    scalars.function("model", model)
-    largest = scalars.integer("largest", largest)
+    checks.function("model", model)
+    largest = checks.integer("largest", largest)
     if largest < 0:
         raise ValueError(f"largest must not be negative, got {largest}")
-    if scalars.tensor("ids", ids).dim() != 2 or ids.shape[1] <= largest:
+    if checks.tensor("ids", ids).dim() != 2 or ids.shape[1] <= largest:
         raise ValueError(f"ids must be (N, T), T above {largest}, got {tuple(ids.shape)}")
     best = _logits(model, ids).argmax(-1)[:, : ids.shape[1] - largest]
     ahead = {k: ids[:, k : k + best.shape[1]] for k in range(largest + 1)}
@@ -328,9 +328,9 @@ def leaks(model: nn.Module, ids: Tensor, vocab: int) -> bool:
         ValueError: `ids` has another number of dimensions, or T or `vocab` is below 2, so that no
             later token can be changed.
     """
-    scalars.function("model", model)
-    vocab = scalars.integer("vocab", vocab)
-    if scalars.tensor("ids", ids).dim() != 2 or ids.shape[1] < 2 or vocab < 2:
+    checks.function("model", model)
+    vocab = checks.integer("vocab", vocab)
+    if checks.tensor("ids", ids).dim() != 2 or ids.shape[1] < 2 or vocab < 2:
         raise ValueError(
             f"ids must be (N, T), T and vocab at least 2, got {tuple(ids.shape)} and {vocab}"
         )
@@ -364,10 +364,10 @@ def filter_logits(
         TypeError: `logits` is not a tensor, or another argument is not a number.
         ValueError: an argument is out of its range.
     """
-    if not scalars.tensor("logits", logits).dim():
+    if not checks.tensor("logits", logits).dim():
         raise ValueError("logits must have the shape (..., vocab), got ()")
-    scalars.number("temperature", temperature), scalars.number("top_p", top_p)
-    top_k = None if top_k is None else scalars.integer("top_k", top_k)
+    checks.number("temperature", temperature), checks.number("top_p", top_p)
+    top_k = None if top_k is None else checks.integer("top_k", top_k)
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0, got {temperature}: for 0 take argmax")
     if top_k is not None and top_k < 1:
@@ -420,11 +420,11 @@ def generate(
         ValueError: `new` is negative, `ids` is not one prompt of at least one token, `context` is
             below 1, or as in `filter_logits`.
     """
-    if scalars.tensor("ids", ids).dim() != 1 or not len(ids):
+    if checks.tensor("ids", ids).dim() != 1 or not len(ids):
         raise ValueError(f"expected one prompt of shape (T,), T at least 1, got {(*ids.shape,)}")
-    context, new = scalars.integer("context", context, 1), scalars.integer("new", new, 0)
-    end = None if end is None else scalars.integer("end", end)
-    scalars.number("temperature", temperature)
+    context, new = checks.integer("context", context, 1), checks.integer("new", new, 0)
+    end = None if end is None else checks.integer("end", end)
+    checks.number("temperature", temperature)
     with preserve_modes(model):
         model.eval()
         for _ in range(new):
@@ -486,8 +486,8 @@ def training_bytes(model: nn.Module, optimizer_states: int = 2) -> dict[str, int
         TypeError: `model` is not a module, or `optimizer_states` is not an int.
         ValueError: `optimizer_states` is negative.
     """
-    scalars.module("model", model)
-    optimizer_states = scalars.integer("optimizer_states", optimizer_states, 0)
+    checks.module("model", model)
+    optimizer_states = checks.integer("optimizer_states", optimizer_states, 0)
     weights = sum(p.nbytes for p in model.parameters())
     learning = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     return {"weights": weights, "gradients": learning, "optimizer": optimizer_states * learning}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from helpers import scalars
+from helpers import checks
 
 Make = Callable[[Optimizer], LRScheduler]
 
@@ -27,7 +27,7 @@ def one_weight(lr: float = 1.0) -> SGD:
     Raises:
         TypeError, ValueError: `lr` is not a number, or negative.
     """
-    if not scalars.finite("lr", lr) >= 0:
+    if not checks.finite("lr", lr) >= 0:
         raise ValueError(f"lr must be at least 0, got {lr}")
     weight = nn.Parameter(torch.zeros(1))
     weight.grad = torch.zeros(1)
@@ -56,8 +56,8 @@ def rates(
         ValueError: `epochs` or `lr` is negative, or a plateau scheduler has no `metrics`, or not
             `epochs` of them.
     """
-    scalars.function("make", make)
-    epochs = scalars.integer("epochs", epochs, 0)
+    checks.function("make", make)
+    epochs = checks.integer("epochs", epochs, 0)
     optimizer = one_weight(lr)
     scheduler = make(optimizer)
     plateau = isinstance(scheduler, ReduceLROnPlateau)
@@ -86,7 +86,7 @@ def changes(values: Sequence[float]) -> list[int]:
     """
     if not isinstance(values, Iterable):
         raise TypeError(f"values must be a list of numbers, got {type(values).__name__}")
-    values = [scalars.number("each of values", value) for value in values]
+    values = [checks.number("each of values", value) for value in values]
     return [i for i in range(1, len(values)) if values[i] != values[i - 1]]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 
 def target_distribution(loss: Callable[[Tensor], Tensor], classes: int) -> Tensor:
@@ -32,8 +32,8 @@ def target_distribution(loss: Callable[[Tensor], Tensor], classes: int) -> Tenso
         TypeError: `loss` cannot be called, or `classes` is not an int.
         ValueError: `classes` is less than 1.
     """
-    scalars.function("loss", loss)
-    classes = scalars.integer("classes", classes, 1)
+    checks.function("loss", loss)
+    classes = checks.integer("classes", classes, 1)
     with torch.inference_mode(False), torch.enable_grad():
         logits = torch.zeros(1, classes, requires_grad=True)
         (gradient,) = torch.autograd.grad(loss(logits), logits)

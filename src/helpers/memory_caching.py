@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from helpers import scalars
+from helpers import checks
 from helpers.allocator import CachingAllocator, format_size
 from helpers.fake import fake_tensors
 from helpers.sparse import dense_parts
@@ -214,7 +214,7 @@ def run_on_card(function: Callable[[], Any], capacity: int) -> CachingAllocator:
         TypeError: `function` is not callable, or `capacity` is not an int.
         ValueError: `function` uses a tensor from outside, such as a model.
     """
-    scalars.integer("capacity", capacity, 0)
+    checks.integer("capacity", capacity, 0)
     with _all_fake(), fake_tensors():
         trace = allocations(function)
     card, blocks = CachingAllocator(capacity), {}

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
-from helpers import scalars
+from helpers import checks
 from helpers.fake import fake_tensors
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -93,8 +93,8 @@ def result_types(
     _only_kinds(device_type)
     _only_halves(dtype)
     results = {}
-    for name, operation in scalars.mapping("operations", operations).items():
-        scalars.function(name, operation)
+    for name, operation in checks.mapping("operations", operations).items():
+        checks.function(name, operation)
     for name, operation in operations.items():
         with torch.no_grad(), fake_tensors(), autocast_without_device(device_type, dtype):
             try:
@@ -213,7 +213,7 @@ def scaled_step(
     if not chosen:
         raise ValueError("scaled_step needs at least one optimizer, got none")
     if max_norm is not None:
-        scalars.positive("max_norm", max_norm)
+        checks.positive("max_norm", max_norm)
     for optimizer in chosen:
         scaler.unscale_(optimizer)
     if max_norm is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from helpers import scalars
+from helpers import checks
 from helpers.evaluation import preserve_modes
 
 
@@ -30,7 +30,7 @@ def inventory(module: nn.Module) -> dict[str, str]:
         TypeError: `module` is not a module.
         ValueError: `module` is already on the meta device, so that no move could be detected.
     """
-    scalars.module("module", module)
+    checks.module("module", module)
     module = getattr(module, "_orig_mod", module)  # of torch.compile(module)
     tensors_of = _held(module)
     if any(t.is_meta for ts in tensors_of.values() for t in ts):
@@ -114,7 +114,7 @@ def summary(model: nn.Module, *inputs: Tensor) -> str:
     """
     import torchinfo
 
-    scalars.module("model", model)
+    checks.module("model", model)
     if not inputs:
         raise ValueError("expected the inputs of forward, got none")
     with preserve_modes(model):

@@ -25,7 +25,7 @@ from typing import Any
 
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 Sink = Callable[[str, int, float], None]
 Curves = dict[str, list[tuple[int, float]]]
@@ -300,7 +300,7 @@ class Logger:
         Raises:
             TypeError: `step` is not a number, or `values` is not a mapping.
         """
-        scalars.number("step", step)
+        checks.number("step", step)
         if not isinstance(values, Mapping):
             raise TypeError(f"expected log(step, values), got {type(values).__name__} as values")
         for tag, value in values.items():

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from helpers import scalars
+from helpers import checks
 from helpers.forward import copied_buffers, equal, tensors_in
 
 
@@ -27,7 +27,7 @@ def moving(model: nn.Module, x: Any) -> list[str]:
     Raises:
         TypeError: `model` is not a module.
     """
-    scalars.module("model", model)
+    checks.module("model", model)
     lazy = {name for name, b in model.named_buffers() if is_lazy(b)}
     before = {name: b.clone() for name, b in model.named_buffers() if name not in lazy}
     devices = {t.device for t in tensors_in(x) if t.is_cuda}

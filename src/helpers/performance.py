@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from helpers import scalars
+from helpers import checks
 from helpers.forward import uncompiled
 
 _TORCH, _HERE = os.path.dirname(torch.__file__) + os.sep, os.path.normcase(__file__)
@@ -61,7 +61,7 @@ def shares(
     if batches < 1:
         raise ValueError(f"batches must be at least 1, got {batches}")
     _callable("step", step)
-    scalars.batches("loader", loader)
+    checks.batches("loader", loader)
     wait = torch.accelerator.synchronize if torch.accelerator.is_available() else lambda: None
     durations, counted, nothing = {"data": 0.0, "step": 0.0}, -1, object()
     iterator = iter(loader)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from helpers.scalars import fraction, number
+from helpers.checks import fraction, number
 
 
 def discounted_returns(rewards: Tensor, ended: Tensor, gamma: float) -> Tensor:

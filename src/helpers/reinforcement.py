@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from helpers.scalars import fraction
+from helpers.checks import fraction
 
 
 class ReplayBuffer:

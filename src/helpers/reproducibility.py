@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 
 def environment() -> dict[str, object]:
@@ -109,7 +109,7 @@ def to_tf32(x: Tensor) -> Tensor:
         TypeError: `x` is not a tensor.
         ValueError: `x` is not float32.
     """
-    if scalars.tensor("x", x).dtype != torch.float32:
+    if checks.tensor("x", x).dtype != torch.float32:
         raise ValueError(f"x must be float32, got {x.dtype}")
     x = x.detach()
     bits = x.contiguous().view(torch.int32)
@@ -128,7 +128,7 @@ def process_info(pid: int) -> dict[str, object]:
         TypeError: `pid` is not an int.
         ProcessLookupError: there is no process of this number, or the system has no /proc.
     """
-    folder = Path(f"/proc/{scalars.integer('pid', pid)}")
+    folder = Path(f"/proc/{checks.integer('pid', pid)}")
     try:
         mine = folder.stat().st_uid == os.getuid()
         command = (folder / "cmdline").read_text().rstrip("\0").split("\0")

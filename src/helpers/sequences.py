@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from helpers import scalars
+from helpers import checks
 
 
 def reads(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -36,8 +36,8 @@ def reads(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         TypeError: `function` cannot be called, `x` is not a tensor, or `function` does not return
             one; an LSTM returns a tuple.
     """
-    scalars.function("function", function)
-    if scalars.tensor("x", x).dim() < 2 or not x.is_floating_point():
+    checks.function("function", function)
+    if checks.tensor("x", x).dim() < 2 or not x.is_floating_point():
         raise ValueError(
             f"x must be floating point of shape (N, L, ...), got {x.dtype} of {tuple(x.shape)}"
         )
@@ -106,7 +106,7 @@ def run_packed(
     """
     if isinstance(rnn, type) or not hasattr(rnn, "batch_first"):
         raise TypeError(f"rnn must be an nn.RNN, nn.LSTM or nn.GRU, got {type(rnn).__name__}")
-    if scalars.tensor("x", x).dim() != 3:
+    if checks.tensor("x", x).dim() != 3:
         raise ValueError(f"x must have three dimensions, got {tuple(x.shape)}")
     first = rnn.batch_first
     samples, steps = x.shape[:2] if first else (x.shape[1], x.shape[0])
@@ -125,7 +125,7 @@ def masked_mean(out: Tensor, lengths: Tensor | Sequence[int]) -> Tensor:
         ValueError: `out` has another number of dimensions, or there is not one length from 1 to L
             for each sample.
     """
-    if scalars.tensor("out", out).dim() != 3:
+    if checks.tensor("out", out).dim() != 3:
         raise ValueError(f"out must be (N, L, H), got {tuple(out.shape)}")
     lengths = _lengths(lengths, *out.shape[:2]).to(out.device)
     real = torch.arange(out.shape[1], device=out.device) < lengths[:, None]
@@ -148,7 +148,7 @@ def set_forget_bias(lstm: nn.LSTM, value: float = 1.0) -> nn.LSTM:
     """
     if not isinstance(lstm, nn.LSTM) or not lstm.bias:
         raise ValueError(f"expected an nn.LSTM with biases, got {lstm}")
-    scalars.finite("value", value)
+    checks.finite("value", value)
     forget = slice(lstm.hidden_size, 2 * lstm.hidden_size)
     with torch.no_grad():
         for name, bias in lstm.named_parameters():

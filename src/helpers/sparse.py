@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 
 def dense_parts(x: Tensor) -> list[Tensor]:
@@ -19,7 +19,7 @@ def dense_parts(x: Tensor) -> list[Tensor]:
 
     Source: https://docs.pytorch.org/docs/stable/sparse.html
     """
-    if scalars.tensor("x", x).layout == torch.strided:
+    if checks.tensor("x", x).layout == torch.strided:
         return [x]
     x = x.detach()
     if x.layout == torch.sparse_coo:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 EXACT = "donot_use_mm_for_euclid_dist"
 
@@ -70,7 +70,7 @@ def largest_tensor(function: Callable[[], Any]) -> int:
     Raises:
         TypeError: `function` cannot be called.
     """
-    scalars.function("function", function)
+    checks.function("function", function)
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -82,7 +82,8 @@ def warning_of(function: Callable[[], Any]) -> str | None:
     Raises:
         TypeError: `function` cannot be called.
     """
-    scalars.function("function", function)
+    if not isinstance(function, type):  # a class is called, too
+        checks.function("function", function)
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:
@@ -114,7 +115,7 @@ def gap(x: Tensor) -> Tensor:
         raise TypeError(f"expected a tensor, got {type(x).__name__}")
     if not x.is_floating_point() or x.element_size() not in _BITS:
         raise TypeError(f"x must be floating point of at least 16 bits, got {x.dtype}")
-    if not ((scalars.filled("x", x) >= 0) & x.isfinite()).all():
+    if not ((checks.filled("x", x) >= 0) & x.isfinite()).all():
         wrong = x[~((x >= 0) & x.isfinite())].flatten()[0].item()
         raise ValueError(f"x must be finite and not negative, got {wrong}")
     x = x.detach()

@@ -13,7 +13,7 @@ from numbers import Integral, Real
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 # ---------------------------------------------------------------- windows and splits
 
@@ -109,7 +109,7 @@ class Standardizer:
     """
 
     def __init__(self, train: Tensor) -> None:
-        _tensors(train), scalars.filled("train", train)
+        _tensors(train), checks.filled("train", train)
         if train.dim() not in (1, 2) or not train.is_floating_point():
             raise ValueError(
                 f"expected a floating-point tensor of shape (T,) or (T, F), got {train.dtype} of "
@@ -336,7 +336,7 @@ def forecast(model: Callable[[Tensor], Tensor], window: Tensor, steps: int) -> T
         ValueError: `steps` is below 1, `window` has another number of dimensions, or the model
             returns another shape.
     """
-    scalars.function("model", model)
+    checks.function("model", model)
     _tensors(window)
     _count("steps", steps)
     if window.dim() != 2:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from helpers import scalars
+from helpers import checks
 
 SHORTEST = 1e-3  # seconds of one measurement: a single short call runs with cold caches
 
@@ -26,8 +26,8 @@ def time_ratio(slow: Callable[[], Any], fast: Callable[[], Any], rounds: int = 2
         TypeError: `slow` or `fast` cannot be called, or `rounds` is not an int.
         ValueError: `rounds` is less than 1.
     """
-    scalars.function("slow", slow), scalars.function("fast", fast)
-    rounds = scalars.integer("rounds", rounds, 1)
+    checks.function("slow", slow), checks.function("fast", fast)
+    rounds = checks.integer("rounds", rounds, 1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from helpers import scalars
+from helpers import checks
 from helpers.evaluation import evaluating
 
 if TYPE_CHECKING:
@@ -56,18 +56,18 @@ def fit(
         FloatingPointError: the loss became inf or nan. The weights are those before this step.
         RuntimeError: the norm of the gradients is inf or nan, and `max_norm` is given.
     """
-    epochs = scalars.integer("epochs", epochs, 0)
-    scalars.module("model", model), scalars.batches("loader", loader)
-    scalars.function("loss_function", loss_function), scalars.optimizer("optimizer", optimizer)
+    epochs = checks.integer("epochs", epochs, 0)
+    checks.module("model", model), checks.batches("loader", loader)
+    checks.function("loss_function", loss_function), checks.optimizer("optimizer", optimizer)
     if max_norm is not None:
-        scalars.positive("max_norm", max_norm)
+        checks.positive("max_norm", max_norm)
     if isinstance(still, nn.Module) or not isinstance(still, Iterable):
         raise TypeError(f"still must be a list of modules, got {type(still).__name__}")
     if epochs > 1 and isinstance(loader, Iterator):
         raise ValueError(
             "expected a loader for several epochs, got an iterator, which ends after one"
         )
-    history, still = [], [scalars.module("each of still", part) for part in still]
+    history, still = [], [checks.module("each of still", part) for part in still]
     for epoch in range(epochs):
         model.train()
         for module in still:
@@ -110,8 +110,8 @@ def evaluate(model: nn.Module, loader: Batches, **measures: Measure) -> dict[str
     if not measures:
         raise ValueError("expected at least one measure, such as loss=F.cross_entropy, got none")
     for name, measure in measures.items():
-        scalars.function(name, measure)
-    scalars.module("model", model), scalars.batches("loader", loader)
+        checks.function(name, measure)
+    checks.module("model", model), checks.batches("loader", loader)
     totals, count = dict.fromkeys(measures, 0.0), 0
     with evaluating(model):
         for x, y in _on_device(model, loader):
@@ -134,8 +134,8 @@ def accuracy(scores: Tensor, labels: Tensor) -> Tensor:
         ValueError: the shapes are different ones, which `==` might silently broadcast, or C is
             below 2: compare a single logit with 0.
     """
-    scalars.tensor("scores", scores)
-    if scalars.tensor("labels", labels).is_floating_point():
+    checks.tensor("scores", scores)
+    if checks.tensor("labels", labels).is_floating_point():
         raise TypeError(f"labels must be a tensor of integers, got {labels.dtype}")
     if scores.ndim != 2 or labels.shape != scores.shape[:1] or scores.shape[1] < 2:
         raise ValueError(
@@ -151,7 +151,7 @@ def untrained(model: nn.Module, optimizer: Optimizer) -> list[str]:
     Raises:
         TypeError: `model` is not a module, or `optimizer` not an optimizer.
     """
-    scalars.module("model", model), scalars.optimizer("optimizer", optimizer)
+    checks.module("model", model), checks.optimizer("optimizer", optimizer)
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
     return [n for n, p in model.named_parameters() if p.requires_grad and id(p) not in trained]
 

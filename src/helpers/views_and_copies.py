@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 
 Operation = Callable[[Tensor], Tensor]
 
@@ -27,8 +27,8 @@ def same_storage(a: Tensor, b: Tensor) -> bool:
         TypeError: an argument is not a tensor.
         RuntimeError: a tensor has no single storage, such as a sparse or a jagged one.
     """
-    one = scalars.tensor("a", a).untyped_storage()
-    other = scalars.tensor("b", b).untyped_storage()
+    one = checks.tensor("a", a).untyped_storage()
+    other = checks.tensor("b", b).untyped_storage()
     if one.device != other.device or not one.nbytes() or not other.nbytes():
         return False
     if one.device.type == "meta":
@@ -45,7 +45,7 @@ def view_or_copy(operation: Operation, t: Tensor) -> str:
     Raises:
         TypeError: `operation` cannot be called, or `t` or the result is not a tensor.
     """
-    y = scalars.function("operation", operation)(scalars.tensor("t", t))
+    y = checks.function("operation", operation)(checks.tensor("t", t))
     if not isinstance(y, Tensor):
         raise TypeError(f"expected a tensor as result, got {type(y).__name__}")
     return "itself" if y is t else "view" if same_storage(y, t) else "copy"
@@ -63,5 +63,5 @@ def storage_cells(t: Tensor) -> Tensor:
     Raises:
         TypeError: `t` is not a tensor.
     """
-    count = scalars.tensor("t", t).untyped_storage().nbytes() // t.element_size()
+    count = checks.tensor("t", t).untyped_storage().nbytes() // t.element_size()
     return torch.arange(count).as_strided(t.shape, t.stride(), t.storage_offset())

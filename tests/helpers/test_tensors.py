@@ -533,3 +533,13 @@ def test_describe_accepts_quantized_tensors(dtype):
     x = torch.quantize_per_tensor(torch.tensor([0.5, 1.0]), 0.5, 0, dtype)
     name = str(dtype).removeprefix("torch.")
     assert tensors.describe(x) == f"(2,) {name} on cpu, from 0.5 to 1"
+
+
+def test_warning_of_takes_functions_and_classes():
+    class Old:
+        def __init__(self):
+            warnings.warn("Old is deprecated", stacklevel=2)
+
+    assert tensors.warning_of(Old) == "Old is deprecated"
+    with pytest.raises(TypeError, match="function must be a function or a module, got str"):
+        tensors.warning_of("Old")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from helpers import scalars
+from helpers import checks
 from helpers.figures import COLORS, Figure, figure, title
 
 _CHINESE = {
@@ -37,7 +37,7 @@ def paths(module: nn.Module, shape: Sequence[int], at: int | None = None) -> Ten
         TypeError: `module` is not a module, contains a max pooling, whose gradient reaches one cell
             of the window only, or does not return a tensor.
     """
-    scalars.module("module", module)
+    checks.module("module", module)
     if any("MaxPool" in type(part).__name__ for part in module.modules()):
         raise TypeError("the gradient of max pooling reaches one cell only: use average pooling")
     twin = copy.deepcopy(module).double().eval()
@@ -129,8 +129,8 @@ def overlap(layer: nn.Module, size: int = 6) -> Tensor:
     Raises:
         TypeError, ValueError: `layer` is not a module, or `size` not an int or below 1.
     """
-    size = scalars.integer("size", size, 1)
-    twin = copy.deepcopy(scalars.module("layer", layer))
+    size = checks.integer("size", size, 1)
+    twin = copy.deepcopy(checks.module("layer", layer))
     with torch.no_grad():
         for name, parameter in twin.named_parameters():
             parameter.fill_(0.0 if name.rpartition(".")[2] == "bias" else 1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from helpers import scalars
+from helpers import checks
 from helpers.figures import COLORS, Figure, figure, title
 
 _CHINESE = {
@@ -124,8 +124,8 @@ def copies(
         TypeError, ValueError: a number is not an int, or too small.
     """
     for name, steps in (("load", load), ("copy", copy), ("kernel", kernel)):
-        scalars.integer(name, steps, 0)
-    batches = scalars.integer("batches", batches, 1)
+        checks.integer(name, steps, 0)
+    batches = checks.integer("batches", batches, 1)
     rows: dict[str, list[tuple[str, int, int]]] = {"Python": [], "GPU": []}
     now = free = 0
     for _ in range(batches):

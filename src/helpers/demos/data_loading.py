@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from helpers import scalars
+from helpers import checks
 from helpers.data_loading import SECONDS, _open
 from helpers.figures import COLORS, Figure, figure, title
 
@@ -95,12 +95,12 @@ def schedule(
         TypeError, ValueError: a time is not a finite number, or a number is not an int or too
             small.
     """
-    scalars.finite("load", load), scalars.finite("train", train)
+    checks.finite("load", load), checks.finite("train", train)
     batches, workers = (
-        scalars.integer("batches", batches, 1),
-        scalars.integer("workers", workers, 0),
+        checks.integer("batches", batches, 1),
+        checks.integer("workers", workers, 0),
     )
-    prefetch_factor = scalars.integer("prefetch_factor", prefetch_factor, 1)
+    prefetch_factor = checks.integer("prefetch_factor", prefetch_factor, 1)
     rows: dict[str, list[tuple[int, float, float]]] = {
         f"load {worker}": [] for worker in range(max(workers, 1))
     }

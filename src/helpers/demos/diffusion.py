@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from helpers import scalars
+from helpers import checks
 from helpers.diffusion import per_sample
 
 
@@ -28,8 +28,8 @@ class Mixture(nn.Module):
 
     def __init__(self, centres: Tensor, weights: Tensor, std: float, alpha_bars: Tensor) -> None:
         super().__init__()
-        scalars.tensor("centres", centres), scalars.tensor("weights", weights)
-        scalars.tensor("alpha_bars", alpha_bars), scalars.finite("std", std)
+        checks.tensor("centres", centres), checks.tensor("weights", weights)
+        checks.tensor("alpha_bars", alpha_bars), checks.finite("std", std)
         self.centres, self.weights = centres.double(), weights.double()
         self.std, self.alpha_bars = std, alpha_bars.double()
 
@@ -57,6 +57,6 @@ def near(x: Tensor, centres: Sequence[float], radius: float) -> float:
     Raises:
         TypeError: `x` is not a floating-point tensor, or `radius` not a number.
     """
-    scalars.floating("x", x), scalars.number("radius", radius)
+    checks.floating("x", x), checks.number("radius", radius)
     distance = (x[:, None] - torch.tensor(centres)).abs().amin(1)
     return (distance < radius).double().mean().item()

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from helpers import scalars
+from helpers import checks
 from helpers.figures import COLORS, Figure, figure, legend, title
 
 _CHINESE = {
@@ -35,7 +35,7 @@ def blobs(n: int, size: int = 8, generator: torch.Generator | None = None) -> Te
     Raises:
         TypeError, ValueError: `n` or `size` is not an int, or too small.
     """
-    n, size = scalars.integer("n", n, 0), scalars.integer("size", size, 3)
+    n, size = checks.integer("n", n, 0), checks.integer("size", size, 3)
     centre = 1 + torch.rand(n, 2, 1, generator=generator) * (size - 3)
     rows, columns = (torch.arange(size) - centre).square().unbind(1)
     return torch.exp(-(rows[:, :, None] + columns[:, None]) / 2)[:, None]
@@ -59,7 +59,7 @@ def new_gan(
     Raises:
         TypeError, ValueError: `latent` is not an int, or below 1.
     """
-    latent = scalars.integer("latent", latent, 1)
+    latent = checks.integer("latent", latent, 1)
     G = _mlp([latent, 64, 64, 2], nn.ReLU())
     D = _mlp([2, 64, 64, 1], nn.LeakyReLU(0.2))
     optimizers = [
@@ -74,7 +74,7 @@ class VAE(nn.Module):
 
     def __init__(self, latent: int = 2, width: int = 64) -> None:
         super().__init__()
-        latent = scalars.integer("latent", latent, 1)
+        latent = checks.integer("latent", latent, 1)
         self.encoder = nn.Sequential(
             nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 2 * latent)
         )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from helpers import scalars
+from helpers import checks
 from helpers.figures import COLORS, Figure, figure, legend
 from helpers.grad_modes import saved_bytes
 
@@ -42,7 +42,7 @@ def uses(tensor: Tensor) -> dict[str, bool]:
     Raises:
         TypeError: `tensor` is not a floating-point tensor.
     """
-    scalars.floating("tensor", tensor)
+    checks.floating("tensor", tensor)
     with torch.inference_mode(False):
         weight = torch.ones((), dtype=tensor.dtype, device=tensor.device, requires_grad=True)
 
@@ -76,7 +76,7 @@ def tower(depth: int, width: int = 256) -> nn.Sequential:
         TypeError: `depth` or `width` is not an int.
         ValueError: `depth` or `width` is not positive.
     """
-    depth, width = scalars.integer("depth", depth), scalars.integer("width", width)
+    depth, width = checks.integer("depth", depth), checks.integer("width", width)
     if depth < 1 or width < 1:
         raise ValueError(f"expected a positive depth and width, got {depth} and {width}")
     layers = [(nn.Linear(width, width), nn.ReLU(), nn.Dropout()) for _ in range(depth)]
@@ -90,7 +90,7 @@ def memory_by_mode(depth: int, batch: int, width: int = 256) -> dict[str, int]:
         TypeError: `depth`, `batch` or `width` is not an int.
         ValueError: `depth`, `batch` or `width` is not positive.
     """
-    batch = scalars.integer("batch", batch)
+    batch = checks.integer("batch", batch)
     if batch < 1:
         raise ValueError(f"expected a positive batch size, got {batch}")
     net, x = tower(depth, width), torch.ones(batch, width)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 from helpers.figures import COLORS, figure, legend
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def community_graph(
         TypeError, ValueError: a number is not an int or too small, or a probability not from 0 to
             1.
     """
-    nodes, classes = scalars.integer("nodes", nodes, 0), scalars.integer("classes", classes, 1)
-    scalars.fraction("inside", inside), scalars.fraction("outside", outside)
+    nodes, classes = checks.integer("nodes", nodes, 0), checks.integer("classes", classes, 1)
+    checks.fraction("inside", inside), checks.fraction("outside", outside)
     community = torch.randint(classes, (nodes,), generator=generator)
     chance = torch.where(community[:, None] == community, inside, outside)
     once = (torch.rand(nodes, nodes, generator=generator) < chance).triu(1).nonzero().T

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 from helpers.figures import Figure, figure, title
 
 PHOTOS = ("china", "flower")
@@ -66,7 +66,7 @@ def patches(size: int = 16) -> Patches:
         TypeError: `size` is not an int.
         ValueError: `size` is out of that range.
     """
-    size = scalars.integer("size", size)
+    size = checks.integer("size", size)
     if not 1 <= size <= 104:
         raise ValueError(f"size must be from 1 to 104, got {size}")
     images, labels = [], []

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from helpers import scalars
+from helpers import checks
 from helpers.figures import COLORS, Figure, figure, title
 
 Init = Callable[[Tensor], Any]
@@ -38,7 +38,7 @@ def statistics_noise(size: int, trials: int = 2000) -> dict[str, float]:
         TypeError: `size` or `trials` is not an int.
         ValueError: `size` is below 2, for which there is no variance.
     """
-    _at_least_two(size), scalars.integer("trials", trials, 2)
+    _at_least_two(size), checks.integer("trials", trials, 2)
     generator = torch.Generator().manual_seed(0)
     batches = torch.randn(trials, size, generator=generator)
     return {"mean": batches.mean(1).std().item(), "variance": batches.var(1).std().item()}
@@ -56,8 +56,8 @@ def neighbour_noise(layer: nn.Module, size: int, trials: int = 200) -> float:
         TypeError: `layer` is not a module, or `size` or `trials` is not an int.
         ValueError: `size` is below 2, so that there is no other sample.
     """
-    _at_least_two(size), scalars.integer("trials", trials, 2)
-    scalars.module("layer", layer)
+    _at_least_two(size), checks.integer("trials", trials, 2)
+    checks.module("layer", layer)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(trials, size, 16, generator=generator)
     x[:, 0] = x[0, 0].clone()  # the same sample everywhere
@@ -67,7 +67,7 @@ def neighbour_noise(layer: nn.Module, size: int, trials: int = 200) -> float:
 
 
 def _at_least_two(size: int) -> None:
-    if scalars.integer("size", size) < 2:
+    if checks.integer("size", size) < 2:
         raise ValueError(f"size must be at least 2, got {size}")
 
 

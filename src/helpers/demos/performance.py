@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from helpers import scalars
+from helpers import checks
 from helpers.demos.cuda_semantics import ToyGPU
 from helpers.figures import COLORS, Figure, figure, title
 
@@ -85,7 +85,7 @@ def queue(
     """
     times = {"python": python, "launches": launches, "work": work, "gap": gap}
     for name, value in {"steps": steps, **times}.items():
-        scalars.integer(name, value, 0)
+        checks.integer(name, value, 0)
     gpu = ToyGPU()
     for _ in range(steps):
         gpu.clock += python

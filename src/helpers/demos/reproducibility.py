@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from helpers import child, scalars
+from helpers import checks, child
 from helpers.cuda_semantics import _parse_visible_devices
 from helpers.figures import COLORS, Figure, figure
 
@@ -42,8 +42,8 @@ def sum_in_parts(values: Tensor, parts: int = 1) -> float:
         TypeError: `values` is not a tensor, or `parts` not an int.
         ValueError: `values` is not a 1-D float32 tensor, or `parts` is less than 1.
     """
-    parts = scalars.integer("parts", parts)
-    scalars.filled("values", values)
+    parts = checks.integer("parts", parts)
+    checks.filled("values", values)
     if values.dtype != torch.float32 or values.ndim != 1:
         raise ValueError(
             f"values must be float32 of shape (n,), got {values.dtype}, {tuple(values.shape)}"

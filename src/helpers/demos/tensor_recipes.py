@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 from helpers.figures import COLORS, Figure, figure, legend
 from helpers.tensor_recipes import EXACT
 
@@ -44,12 +44,12 @@ def cdist_errors(offsets: Sequence[float], n: int = 200, d: int = 3) -> dict[str
     Raises:
         TypeError, ValueError: `n` or `d` is not an int or below 1, or an offset is not a number.
     """
-    n, d = scalars.integer("n", n, 1), scalars.integer("d", d, 1)
+    n, d = checks.integer("n", n, 1), checks.integer("d", d, 1)
     generator = torch.Generator().manual_seed(0)
     cloud = torch.randn(n, d, generator=generator)
     errors: dict[str, list[float]] = {}
     for offset in offsets:
-        x = cloud + scalars.finite("each of offsets", offset)
+        x = cloud + checks.finite("each of offsets", offset)
         true = torch.cdist(x.double(), x.double(), compute_mode=EXACT)
         centered = x - x.mean(0)
         distances = {

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from helpers import scalars
+from helpers import checks
 from helpers.figures import COLORS, Figure, figure, legend
 
 _CHINESE = {
@@ -32,7 +32,7 @@ def random_walk(n: int, generator: torch.Generator | None = None) -> Tensor:
     Raises:
         TypeError, ValueError: `n` is not an int, or negative.
     """
-    return torch.randn(scalars.integer("n", n, 0), generator=generator).cumsum(0)
+    return torch.randn(checks.integer("n", n, 0), generator=generator).cumsum(0)
 
 
 def hourly(n: int, trend: float = 0.0, generator: torch.Generator | None = None) -> Tensor:
@@ -52,8 +52,8 @@ def hourly(n: int, trend: float = 0.0, generator: torch.Generator | None = None)
     Raises:
         TypeError, ValueError: `n` is not an int or negative, or `trend` is not a finite number.
     """
-    n = scalars.integer("n", n, 0)
-    scalars.finite("trend", trend)
+    n = checks.integer("n", n, 0)
+    checks.finite("trend", trend)
     t = torch.arange(n)
     noise, last = [], 0.0
     for shock in (0.5 * torch.randn(n, generator=generator)).tolist():

@@ -19,6 +19,7 @@ from helpers import (
     backward,
     binary_losses,
     checkpoints,
+    checks,
     child,
     convolution,
     cuda_semantics,
@@ -54,7 +55,6 @@ from helpers import (
     reinforcement,
     reproducibility,
     review,
-    scalars,
     sequences,
     sparse,
     tensor_recipes,
@@ -168,8 +168,8 @@ def test_helpers_name_an_argument_that_is_not_a_tensor(call, value):
         (lambda: attention.attention_weights(X, X[0, 0]), ValueError, "key must be"),
         (lambda: losses.target_distribution(torch.sum, 0), ValueError, "classes must be at least"),
         (lambda: images.read_frames("clip.avi", None), TypeError, "frame numbers must be integers"),
-        (lambda: scalars.number("n", X), TypeError, "n must be a number, got a tensor"),
-        (lambda: scalars.fraction("p", 2), ValueError, "p must be from 0 to 1, got 2"),
+        (lambda: checks.number("n", X), TypeError, "n must be a number, got a tensor"),
+        (lambda: checks.fraction("p", 2), ValueError, "p must be from 0 to 1, got 2"),
     ],
 )
 def test_helpers_reject_other_wrong_arguments(call, kind, message):
@@ -178,9 +178,9 @@ def test_helpers_reject_other_wrong_arguments(call, kind, message):
 
 
 def test_tensors_and_numbers_are_returned_unchanged():
-    assert scalars.tensor("x", X) is X and scalars.number("n", 2.5) == 2.5
+    assert checks.tensor("x", X) is X and checks.number("n", 2.5) == 2.5
     weight = nn.Parameter(torch.ones(2))
-    assert scalars.tensor("weight", weight) is weight
+    assert checks.tensor("weight", weight) is weight
     out, _ = sequences.run_packed(nn.GRU(4, 2, batch_first=True), X, [3, 2])
     assert out.shape == (2, 3, 2) and generative.ring(0).shape == (0, 2)
 
@@ -280,7 +280,6 @@ FUNCTIONS = {
     "result_types sin": lambda v: mixed_precision.result_types({"sin": v}, "cpu", torch.bfloat16),
     "reads function": lambda v: sequences.reads(v, X),
     "largest_tensor function": tensor_recipes.largest_tensor,
-    "warning_of function": tensors.warning_of,
     "forecast model": lambda v: time_series.forecast(v, X[0], 1),
     "time_ratio slow": lambda v: timing.time_ratio(v, float),
     "time_ratio fast": lambda v: timing.time_ratio(float, v),
@@ -756,8 +755,8 @@ def test_a_rejected_call_changes_nothing(call):
 
 def test_counts_may_be_integers_of_numpy_and_of_tensors():
     for value in (2, np.int64(2), np.array(2), torch.tensor(2)):
-        assert scalars.integer("n", value, 2) == 2 and type(scalars.integer("n", value)) is int
-    assert scalars.finite("n", 0) == 0 and scalars.positive("n", math.inf) == math.inf
+        assert checks.integer("n", value, 2) == 2 and type(checks.integer("n", value)) is int
+    assert checks.finite("n", 0) == 0 and checks.positive("n", math.inf) == math.inf
     assert attention.sinusoids(torch.tensor(2), 4).shape == (2, 4)
     assert learning_rate.rates(lambda o: StepLR(o, 1), 0) == []
     model = nn.Linear(4, 2)
