@@ -180,7 +180,7 @@ function loosePiece(rules, piece, first, last) {
   else if (!last && /[a-z] $/i.test(text)) pattern = `${pattern.slice(0, -2)}(?: |(?![a-z_]))`; // `assert ` does not begin `Assertion`
   if (first && /^'?\w/.test(text)) pattern = `(?<!\\w)${pattern}`;
   if (first && text === "'") pattern += "(?=\\S)"; // an opening quote is followed by text
-  if (last && /\w'?$/.test(text)) pattern += "(?!\\w)";
+  if (last && /\w'?$/.test(text)) pattern += "(?!_*[^\\W_])"; // `use_` of Markdown ends with `use`
   return pattern;
 }
 

@@ -119,5 +119,5 @@ def _loose(piece: str, first: bool, last: bool) -> str:
     if first and text == "'":
         pattern += r"(?=\S)"  # an opening quote is followed by text
     if last and re.search(r"\w'?$", text):
-        pattern += r"(?![\w])"
+        pattern += r"(?!_*[^\W_])"  # `use_` of Markdown ends with `use`
     return pattern
