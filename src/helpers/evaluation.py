@@ -342,7 +342,7 @@ def write_report(
         OSError: the file cannot be written; an older one is unchanged.
     """
     matrix = _counts(matrix)
-    if isinstance(names, str) or not isinstance(names, Sequence):
+    if not isinstance(names, Sequence):
         raise TypeError(f"names must be a list, got {type(names).__name__}")
     confused = checks.integer("confused", confused)
     if len(names) != len(matrix):

@@ -300,9 +300,9 @@ class Logger:
         Raises:
             TypeError: `step` is not a number, or `values` is not a mapping.
         """
-        checks.number("step", step)
         if not isinstance(values, Mapping):
             raise TypeError(f"expected log(step, values), got {type(values).__name__} as values")
+        checks.number("step", step)
         for tag, value in values.items():
             try:
                 if isinstance(value, str | bytes):

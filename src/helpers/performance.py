@@ -21,7 +21,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from helpers import checks
 from helpers.forward import uncompiled
 
 _TORCH, _HERE = os.path.dirname(torch.__file__) + os.sep, os.path.normcase(__file__)
@@ -61,7 +60,8 @@ def shares(
     if batches < 1:
         raise ValueError(f"batches must be at least 1, got {batches}")
     _callable("step", step)
-    checks.batches("loader", loader)
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise TypeError(f"loader must be an iterable of batches, got {type(loader).__name__}")
     wait = torch.accelerator.synchronize if torch.accelerator.is_available() else lambda: None
     durations, counted, nothing = {"data": 0.0, "step": 0.0}, -1, object()
     iterator = iter(loader)

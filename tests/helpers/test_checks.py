@@ -51,7 +51,6 @@ from helpers import (
     monitoring,
     names,
     normalization,
-    performance,
     reinforcement,
     reproducibility,
     review,
@@ -289,7 +288,6 @@ LOADERS = {
     "fit loader": lambda v: fit(loader=v),
     "evaluate loader": lambda v: training_loop.evaluate(MODEL, v, loss=F.cross_entropy),
     "perplexity batches": lambda v: language_models.perplexity(GPT, v),
-    "shares loader": lambda v: performance.shares(v, print),
 }
 MAPPINGS = {
     "draw_graphs outputs": lambda v: autograd.draw_graphs(v, {}),
@@ -586,7 +584,7 @@ META = X.to("meta")
             TypeError,
             "score must .* on the meta device",
         ),
-        (lambda: evaluation.write_report("a", MATRIX, "ab"), TypeError, "names must be a list"),
+        (lambda: evaluation.write_report("a", MATRIX, 2), TypeError, "names must be a list"),
         (lambda: evaluation.averages(MATRIX, "0"), TypeError, "zero_division must be a number"),
         (lambda: export.error_reason("abc"), TypeError, "error must be an exception, got str"),
         (
