@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import threading
 import time
 import urllib.request
@@ -459,6 +460,7 @@ def test_tensorboard_without_data_server_purges_if_both_runs_pass_purge_step(
         with SummaryWriter(tmp_path, purge_step=purge, filename_suffix=str(start)) as writer:
             for step in range(start, 4):
                 writer.add_scalar("loss", step, step)
+        time.sleep(1)  # the names of the files are in order of the second
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     assert [event.step for event in events.Tensors("loss")] == steps
